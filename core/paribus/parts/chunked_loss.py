@@ -19,6 +19,7 @@ MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden st
 # Logits of one chunk. On a CPU 24 MiB in float32: malloc reuses blocks of up to 32 MiB, and its heap grows more with
 # those near this limit. A GPU takes larger ones, whose products take longer than adding gradients.
 CHUNK_LOGITS: Final = {"cpu": 6 << 20, "cuda": 1 << 27}
+TILE: Final = 128  # positions of a larger chunk on a GPU are a multiple, as its products prefer
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
@@ -94,7 +95,8 @@ def _chunk_positions(classes: int, device: torch.device) -> int:
     """Return the number of positions whose logits are computed together; unlimited for few classes."""
     if classes < MIN_CLASSES:
         return sys.maxsize
-    return max(1, CHUNK_LOGITS.get(device.type, CHUNK_LOGITS["cpu"]) // classes)
+    positions = max(1, CHUNK_LOGITS.get(device.type, CHUNK_LOGITS["cpu"]) // classes)
+    return positions if device.type == "cpu" or positions < TILE else positions - positions % TILE
 
 
 def _leaves(output: Tensor) -> list[Tensor]:

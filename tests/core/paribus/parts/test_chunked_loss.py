@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,17 @@ def test_chunks_have_the_same_losses_in_two_processes(
         spec = tiny(seed=1, trainer={"max_steps": 3, **trainer}, dropout=0.0)
         losses.append(run_trial(spec, registry, TrialContext(name, tmp_path / name))["result"]["losses"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("device", "classes", "positions"),
+    [
+        ("cuda", 4095, sys.maxsize),
+        ("cuda", 50_304, 2560),
+        ("cuda", 1 << 21, 64),
+        ("cpu", 50_304, 125),
+        ("cpu", 32_000, 196),
+    ],
+)
+def test_large_chunks_on_a_gpu_have_whole_tiles_of_positions(device: str, classes: int, positions: int) -> None:
+    assert chunked_loss._chunk_positions(classes, torch.device(device)) == positions
