@@ -1,11 +1,8 @@
-"""Signals: requests to stop, with a checkpoint or at once, and the death of a parent process."""
+"""Signals: requests to stop, with a checkpoint or at once."""
 
 from __future__ import annotations
 
-import ctypes
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +20,6 @@ STOP_SIGNALS: Final = (
 ECHO_SECONDS: Final = (
     0.5  # seconds: Slurm and `uv run` send one wish twice, to a process and to its parent, who passes it on
 )
-
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @final
@@ -116,19 +111,3 @@ def catch_signals(stop: StopRequest, on_signal: Callable[[], None] = lambda: Non
         stop._reinstall = None
         for number, handler in previous.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process and its forks when the parent ends: `kill -9` leaves no orphans.
-
-    Linux only; on other systems a trial checks its parent at every step.
-    """
-    if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.register_at_fork(after_in_child=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL))
-    if os.getppid() != parent:  # it ended before the call of prctl
-        os._exit(EXIT_TERMINATED)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)

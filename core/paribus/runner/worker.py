@@ -23,11 +23,12 @@ from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecErro
 from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
-from paribus.runner.signals import StopRequest, catch_signals, die_with_parent
+from paribus.runner.signals import StopRequest, catch_signals
 from paribus.specs.trainer_options import max_seconds, requested_processes
 from paribus.storage.atomic import FILES, Files, remove_temporary_files, write_json
 from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
+from paribus.train.parent_process import die_with_parent
 from paribus.train.trial_options import TrialOptions
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from paribus.errors import EXIT_FAILED, ParibusError, Problem, SpecError, join_names
 from paribus.parts.stack import Layer
 from paribus.specs.trainer_options import IN_PIECES, requested_processes, trainer_problems, uses_sharding
+from paribus.train.parent_process import die_with_parent
 from paribus.train.worker_pool import RANK_MONITOR, may_fork
 
 Record = TypeVar("Record")
@@ -128,12 +129,14 @@ def run_distributed(trainer: Mapping[str, Any], run: Callable[[ProcessRank], Rec
 
 
 def _fork(rank: ProcessRank, run: Callable[[ProcessRank], Any]) -> int:
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     code = 1
     gc.freeze()  # the process group of an earlier trial would wait for threads that a forked process does not have
     try:
+        die_with_parent(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)  # rank 0 handles signals, and all stop at the same step
         os.environ["LOCAL_RANK"] = str(rank.rank)

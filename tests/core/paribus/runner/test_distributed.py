@@ -101,6 +101,32 @@ distributed.run_distributed({{"accelerator": "cpu", "devices": 3, "strategy": "d
     assert "process 1 of the trial failed" in ended.stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends the processes")
+def test_the_processes_of_a_trial_end_with_a_killed_first_process(tmp_path: Path) -> None:
+    source = f"""
+import os, time
+from pathlib import Path
+import torch
+from paribus.train.distributed import run_distributed
+torch.set_num_threads(1)
+path = Path({str(tmp_path)!r}, "pid")
+
+def run(rank):
+    if rank.rank:
+        path.with_name("new").write_text(str(os.getpid()))
+        path.with_name("new").rename(path)
+        time.sleep(60)
+    while not path.exists():
+        time.sleep(0.01)
+    os.kill(os.getpid(), 9)
+
+run_distributed({{"accelerator": "cpu", "devices": 2, "strategy": "ddp"}}, run)
+"""
+    # Its output is a pipe, which is at its end once no process has it any more.
+    subprocess.run([sys.executable, "-c", source], capture_output=True, check=False, timeout=40)
+    assert (tmp_path / "pid").exists()
+
+
 @pytest.mark.usefixtures("one_thread")
 def test_a_process_with_a_monitor_can_be_forked() -> None:
     assert run_distributed(BOTH, lambda ranks: may_fork())
