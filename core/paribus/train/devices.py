@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import torch
@@ -45,6 +45,17 @@ def fork_generators(device: torch.device) -> AbstractContextManager[None]:
     if device.type in _WITHOUT_STATES:
         return torch.random.fork_rng(devices=[])
     return torch.random.fork_rng(devices=[device], device_type=device.type)
+
+
+@contextmanager
+def determinism_restored() -> Iterator[None]:
+    """Restore after the block whether torch allows only deterministic operations, which Lightning sets for a trainer."""
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:

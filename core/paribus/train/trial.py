@@ -39,6 +39,7 @@ from paribus.train.checkpoint import (
     save_weights,
 )
 from paribus.train.data import Data
+from paribus.train.devices import determinism_restored
 from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
 from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device, unsharded
 from paribus.train.encoding import dropped_summary
@@ -105,7 +106,7 @@ class TrialContext:
 
 def run_trial(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     """Train, evaluate and write the record; a trial that diverges has a record too."""
-    with matmul_precision(spec["trainer"]):
+    with matmul_precision(spec["trainer"]), determinism_restored():
         return run_distributed(spec["trainer"] or {}, lambda rank: _run(spec, classes, context.for_rank(rank)))
 
 
