@@ -49,7 +49,7 @@ def fork_generators(device: torch.device) -> AbstractContextManager[None]:
 
 @contextmanager
 def determinism_restored() -> Iterator[None]:
-    """Restore after the block whether torch allows only deterministic operations, which Lightning sets for a trainer."""
+    """Return a context after which torch allows the operations that it allowed before, whatever a trainer sets."""
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
     try:
