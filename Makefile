@@ -18,7 +18,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-device test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-device test-processors processors-avx2 processors-default test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,7 +38,25 @@ test-matrix: $(VENV)/.installed-test  ## every cell of attention × position × 
 	$(PYTEST) -n $(WORKERS) -m matrix --timeout 1800 $(ARGS)
 
 test-device: $(VENV)/.installed-test  ## train, evaluate and generate with every preset on a simulated accelerator
-	$(PYTEST) $(PARALLEL) -m device --forbid-skips tests/device $(ARGS)
+	$(PYTEST) $(PARALLEL) -m device --forbid-skips tests/device tests/core/paribus/inference $(ARGS)
+
+# The numeric tests that take little time, and what every component does in half precision.
+NUMERIC := $(addprefix tests/plugins/,test_half_precision.py paribus_attention paribus_position paribus_norm paribus_feedforward) \
+    $(addprefix tests/core/paribus/,kernels inference/test_generate.py inference/test_decoder.py \
+    $(addprefix parts/test_,appended.py attend.py autocast_operation.py chunked_loss.py heads.py stack.py))
+OMITTED := compile flop every_option decoding_step processes loop_implementation formula unfused
+empty :=
+numeric_tests = $(PYTEST) -m 'not slow and not gpu and not matrix' \
+    -k 'not $(subst $(empty) $(empty), and not ,$(OMITTED))' $(NUMERIC) $(ARGS)
+
+test-processors: $(VENV)/.installed-test  ## numeric tests on stand-ins for older processors, without AVX-512 and without AVX
+	$(MAKE) --no-print-directory --output-sync=target -j$(or $(WORKERS:0=),1) processors-avx2 processors-default
+
+processors-avx2:
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 $(numeric_tests)
+
+processors-default:
+	ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default $(numeric_tests)
 
 test-rendering: $(VENV)/.installed-test  ## open reports in Chromium, compile tables with LaTeX (Debian: installs both, as root)
 	tests/rendering/install.sh
