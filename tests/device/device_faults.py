@@ -72,6 +72,37 @@ def assign_by_mask(self: PlainNorm, y: Tensor) -> Tensor:
     return y
 
 
+def add_to_number(self: PlainNorm, y: Tensor) -> Tensor:
+    total = torch.zeros((), dtype=torch.float64)
+    total += y.detach().sum()
+    return y + 0 * total
+
+
+def count_in_table(self: PlainNorm, y: Tensor) -> Tensor:
+    table = torch.ones(3, dtype=torch.float64)
+    return y * table[torch.zeros(y.shape[-1], dtype=torch.long, device=y.device)]
+
+
+def histogram(self: PlainNorm, y: Tensor) -> Tensor:
+    counts, _ = torch.histogram(y.detach(), bins=4)
+    return y + 0 * counts.sum()
+
+
+def integer_product(self: PlainNorm, y: Tensor) -> Tensor:
+    counts = (y.detach()[0] > 0).long()
+    return y + 0 * (counts.t() @ counts).sum()
+
+
+def inverse(self: PlainNorm, y: Tensor) -> Tensor:
+    identity: Tensor = torch.linalg.inv(torch.eye(y.shape[-1], dtype=y.dtype, device=y.device))
+    return y @ identity
+
+
+def draw_on_device(self: PlainNorm, y: Tensor) -> Tensor:
+    generator = torch.Generator(device=y.device).manual_seed(0)
+    return y + 0 * torch.rand(y.shape, device=y.device, generator=generator)
+
+
 def by_device(self: PlainNorm, y: Tensor) -> Tensor:
     return y if y.device.type == "cpu" else 1.001 * y
 
@@ -88,6 +119,19 @@ NORMS: Final[Mapping[str, tuple[Callable[[Any, Tensor], Tensor], str]]] = {
     ),
     "a mask of the CPU": (lambda self, y: y.masked_fill(torch.zeros(y.shape[-1], dtype=torch.bool), 0), TWO_DEVICES),
     "a generator of the CPU": (draw_with_own_generator, "device type for generator"),
+    "a number of the CPU that it adds to": (add_to_number, TWO_DEVICES),
+    "a table of the CPU": (count_in_table, "same device as the indexed tensor"),
+    "two numbers of the CPU": (lambda self, y: y.clamp(torch.tensor(-9.0), torch.tensor(9.0)), TWO_DEVICES),
+    "a number of the CPU among tensors": (
+        lambda self, y: y * torch.stack([torch.tensor(1.0).double(), y.detach().sum()])[0], TWO_DEVICES
+    ),
+    "a comparison with the CPU": (
+        lambda self, y: y if torch.equal(y.detach()[0, 0], torch.zeros(y.shape[-1])) else y.clone(), TWO_DEVICES
+    ),
+    "a product of integers": (integer_product, "not implemented"),
+    "a histogram": (histogram, "not implemented"),
+    "an inverse": (inverse, WAITS),
+    "draws without replacement": (lambda self, y: y + 0 * y.detach()[0].abs().multinomial(2).sum(), WAITS),
     "an item": (lambda self, y: y / max(1.0, y.detach().abs().amax().item() / 1e9), WAITS),
     "a branch on a number": (lambda self, y: y if float(y.detach().mean()) < 9 else -y, WAITS),
     "a branch on a mask": (lambda self, y: y if (y.detach().abs() < 1e9).all() else -y, WAITS),
@@ -110,6 +154,19 @@ NORMS: Final[Mapping[str, tuple[Callable[[Any, Tensor], Tensor], str]]] = {
         lambda self, y: y / y.detach().abs().amax().to("cpu", non_blocking=True).clamp(max=1, min=1), DIFFERS
     ),
 }  # fmt: skip
+
+
+CORRECT: Final[Mapping[str, Callable[[Any, Tensor], Tensor]]] = {
+    "nothing": lambda self, y: y,
+    "a generator of the device": draw_on_device,
+    "a number of the CPU": lambda self, y: y * torch.tensor(1.0) + torch.tensor(0.0),
+    "a fill by a mask": lambda self, y: y.masked_fill(y > 1e9, 0.0),
+    "a choice by a mask": lambda self, y: torch.where(y > 1e9, 0.0, y),
+    "positions": lambda self, y: y + 0 * torch.arange(y.shape[-1], device=y.device),
+    "an index of the device": lambda self, y: y[..., torch.arange(y.shape[-1], device=y.device)],
+    "zeros like its input": lambda self, y: y + y.new_zeros(y.shape[-1]) + torch.zeros_like(y),
+    "a text": lambda self, y: y if f"{y.shape} {y.dtype} {y.device}" else -y,
+}
 
 
 @final

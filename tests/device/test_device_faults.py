@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.device.device_faults import PlainAttention, PlainNorm, faults
+from tests.device.device_faults import CORRECT, PlainAttention, faults, norm
 
 from paribus.testing import examine
 
@@ -18,8 +18,11 @@ def test_the_check_finds_the_fault(component: type[Any], message: str) -> None:
     assert message in findings[0].message
 
 
-@pytest.mark.parametrize("component", [PlainNorm, PlainAttention])
-def test_the_components_pass_without_a_fault(component: type[Any]) -> None:
+@pytest.mark.parametrize(
+    "component",
+    [PlainAttention, *(pytest.param(norm(change), id=f"a norm with {name}") for name, change in CORRECT.items())],
+)
+def test_correct_components_pass(component: type[Any]) -> None:
     report = examine(component, only=[CHECK])
     assert report.ok, report
     assert CHECK in report.passed

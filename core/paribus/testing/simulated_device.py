@@ -33,6 +33,10 @@ NAME: Final = "simulated"
 _SETUP: Final = "_setup_privateuseone_for_python_backend"  # torch 2.10 and newer
 _TORCH: Final = str(Path(torch.__file__).parent)
 _OWN: Final = (__file__, simulated_operations.__file__)
+_KIT: Final = str(Path(__file__).parent)
+_WRAPPERS: Final = ("/_ops.py", "/_tensor.py", "/_compile.py", "/_dynamo/eval_frame.py", "/utils/_contextlib.py")
+
+_LIBRARY: Final = torch.library.Library("aten", "IMPL")
 
 aten = torch.ops.aten
 
@@ -95,6 +99,9 @@ class SimulatedTensor(Tensor):
             raise TypeError(f"can't convert {NAME}:0 device type tensor to numpy; use Tensor.cpu() first")
         return self.detach().cpu().numpy(force=True)
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.dim() else object.__format__(self, spec)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's stub is partial
         return f"{self.host!r} on {NAME}"
 
@@ -111,6 +118,26 @@ def _with_properties_of(original: Tensor, copied: Tensor) -> Tensor:
     return copied.requires_grad_(original.requires_grad)
 
 
+class GeneratorFactory:
+    """Takes the place of `torch.Generator`, which torch cannot make for a device written in Python."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        if torch.device(device).type != NAME:
+            return _GENERATOR(device)
+        generator = _GENERATOR()
+        SimulatedDevice.current().generators[_address(generator)] = generator
+        return generator
+
+
+_GENERATOR: Final = torch.Generator
+
+
+def _address(generator: torch.Generator) -> int:
+    """Return what identifies a generator: torch makes new Python objects for it."""
+    address: int = generator._cdata  # type: ignore[attr-defined]  # torch's stub lacks it
+    return address
+
+
 @final
 class SimulatedDevice(TorchDispatchMode):
     """Context in which the device `simulated` exists; `waits` are the places where the CPU waited for it."""
@@ -121,6 +148,7 @@ class SimulatedDevice(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.waits: list[Wait] = []
         self.synchronizations = 0  # requested by name
+        self.generators: dict[int, torch.Generator] = {}  # of the device, by address: generators of the CPU
         self.pinned = WeakIdKeyDictionary()  # tensors of the CPU in page-locked memory
         self._pending: list[tuple[Tensor, Tensor]] = []  # copies to the CPU that are not complete, and their values
 
@@ -152,7 +180,9 @@ class SimulatedDevice(TorchDispatchMode):
         _check_generator(kwargs.get("generator"))
         if target is None and operation not in simulated_operations.BETWEEN_DEVICES:
             _check_devices(operation, items)
-        simulated_operations.check_determinism(operation, simulated)
+        if simulated:
+            simulated_operations.check_determinism(operation, simulated)
+            simulated_operations.check_kernel(operation, simulated)
         call = simulated_operations.Call(args, kwargs, is_simulated, self.pinned.__contains__)
         reason = simulated_operations.wait_reason(operation, call)
         if reason:
@@ -209,15 +239,17 @@ def _meaningless(dtype: torch.dtype) -> float:
 
 def _check_generator(generator: torch.Generator | None) -> None:
     """Raise torch's error for a generator of the CPU."""
-    if generator is not None and generator.device.type != NAME:
+    if generator is not None and _address(generator) not in SimulatedDevice.current().generators:
         found = generator.device.type
         raise RuntimeError(f"Expected a '{NAME}' device type for generator but found '{found}'")
 
 
 def _check_devices(operation: Any, items: Sequence[Any]) -> None:
     """Raise torch's error for tensors of both devices; a number of the CPU is accepted by most operations."""
-    others = [item for item in items if isinstance(item, Tensor) and not is_simulated(item) and item.dim()]
-    if others:
+    others = [item for item in items if isinstance(item, Tensor) and not is_simulated(item)]
+    numbers = [other for other in others if not other.dim()]
+    is_written = bool(others) and items[0] is others[0] and operation._schema.is_mutable
+    if is_written or len(numbers) < len(others) or len(numbers) > simulated_operations.accepted_numbers(operation):
         sizes = " and ".join(str(tuple(other.shape)) for other in others)
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {NAME}:0 and cpu! "
@@ -255,12 +287,18 @@ def _wrapped(result: Any, inputs: Mapping[int, SimulatedTensor]) -> Any:
 
 
 def place() -> str:
-    """Return the innermost line of code outside of torch."""
+    """Return the innermost line of code outside of torch, or in it where the conformance kit has called it."""
+    in_torch = ""
     for frame, line in traceback.walk_stack(sys._getframe(1)):
-        path = frame.f_code.co_filename
-        if not path.startswith((_TORCH, "<")) and path not in _OWN:
-            return f"{path}:{line}, in {frame.f_code.co_name}"
-    return "an unknown place"
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if path.startswith("<") or path in _OWN or (path.startswith(_TORCH) and path.endswith(_WRAPPERS)):
+            continue
+        if not path.startswith((_TORCH, _KIT)):
+            return f"{path}:{line}, in {name}"
+        in_torch = in_torch or (f"{path}:{line}, in {name}" if path.startswith(_TORCH) else "")
+        if path.startswith(_KIT):
+            break
+    return in_torch or "an unknown place"
 
 
 # -- registration ---------------------------------------------------------------------------------------------------
@@ -292,6 +330,14 @@ def _backend() -> ModuleType:
     return module
 
 
+def _read(tensor: SimulatedTensor) -> float:
+    """Return a value that torch reads without asking the mode."""
+    current = SimulatedDevice.current()
+    current.waits.append(Wait("aten._local_scalar_dense", simulated_operations.READS, place()))
+    current.complete_copies()
+    return tensor.host.item()
+
+
 def _synchronize(device: object = None) -> None:
     current = SimulatedDevice.current()
     current.synchronizations += 1
@@ -306,6 +352,8 @@ def _register() -> None:
     with torch.enable_grad():
         torch.zeros((), requires_grad=True).mul(1).backward()
     getattr(backend_registration, _SETUP)(NAME, backend_module=_backend())
+    # `torch.tensor` reads the tensors of a list in C++, where no mode of Python sees it.
+    _LIBRARY.impl("_local_scalar_dense", _read, "PrivateUse1")
 
 
 @contextmanager
@@ -321,11 +369,13 @@ def simulated_device() -> Iterator[SimulatedDevice]:
     lifts = torch._C._only_lift_cpu_tensors()
     SimulatedDevice._current = device = SimulatedDevice()
     torch.__future__.set_swap_module_params_on_conversion(True)  # module.to(device) keeps parameters that are shared
+    torch.Generator = GeneratorFactory  # type: ignore[misc]  # until the end of the block
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(data, device=…) copies from the CPU by an operation
     try:
         with torch.autograd.set_multithreading_enabled(False), device:
             yield device
     finally:
+        torch.Generator = _GENERATOR  # type: ignore[misc]  # as before
         torch._C._set_only_lift_cpu_tensors(lifts)
         torch.__future__.set_swap_module_params_on_conversion(swaps)
         SimulatedDevice._current = None

@@ -60,6 +60,8 @@ def _copy(call: Call) -> str:
 
 def _index(call: Call) -> str:
     indices = [index for index in call.args[1] if index is not None]
+    if not call.is_simulated(call.args[0]):
+        raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
     if any(index.dtype in (torch.bool, torch.uint8) for index in indices):
         return MASK
     return "" if all(map(call.is_simulated, indices)) else CPU_INDEX
@@ -84,7 +86,14 @@ _WAITS: Final[Mapping[Any, Callable[[Call], str]]] = {
     aten._index_put_impl_.default: _assignment,
     aten.repeat_interleave.Tensor: _repetition,
     **dict.fromkeys(
-        (aten._local_scalar_dense.default, aten.equal.default, aten.is_nonzero.default), lambda call: READS
+        (
+            aten._local_scalar_dense.default,
+            aten.equal.default,
+            aten.is_nonzero.default,
+            aten._linalg_check_errors.default,
+            aten.multinomial.default,
+        ),
+        lambda call: READS,
     ),
     **dict.fromkeys(
         (
@@ -95,18 +104,50 @@ _WAITS: Final[Mapping[Any, Callable[[Call], str]]] = {
             aten.unique_consecutive.default,
             aten.unique_dim_consecutive.default,
             aten.bincount.default,
+            aten.embedding_renorm_.default,
         ),
         lambda call: SIZES,
     ),
 }
-BETWEEN_DEVICES: Final = frozenset(_WAITS)
+BETWEEN_DEVICES: Final = frozenset(
+    {
+        aten._to_copy.default,
+        aten.copy_.default,
+        aten.index.Tensor,
+        aten._unsafe_index.Tensor,
+        aten.index_put.default,
+        aten.index_put_.default,
+        aten._index_put_impl_.default,
+    }
+)
 """Operations that accept tensors of both devices."""
+_WITHOUT_NUMBERS: Final = frozenset({aten.cat.default, aten.stack.default, aten.equal.default})
+_PRODUCTS: Final = frozenset(
+    {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.dot.default}
+)
 
 
 def wait_reason(operation: Any, call: Call) -> str:
     """Return the reason why the CPU waits for the device in an operation; empty if it does not."""
     rule = _WAITS.get(operation)
     return "" if rule is None else rule(call)
+
+
+def accepted_numbers(operation: Any) -> int:
+    """Return how many tensors of the CPU without dimensions an operation takes as numbers, beside tensors of a GPU."""
+    if operation is aten.where.self:
+        return 2
+    is_list = operation.name().startswith("aten::_foreach")
+    return 0 if is_list or operation in _WITHOUT_NUMBERS else 1
+
+
+def check_kernel(operation: Any, tensors: Sequence[Tensor]) -> None:
+    """Raise an error like torch's for an operation that has no kernel on CUDA."""
+    is_integer = not (tensors[0].is_floating_point() or tensors[0].is_complex())
+    name = operation.name().removeprefix("aten::")
+    if name.startswith("histogram") or (operation in _PRODUCTS and is_integer):
+        dtype = str(tensors[0].dtype).removeprefix("torch.")
+        raise NotImplementedError(f'"{name}" is not implemented for {dtype} on CUDA')
 
 
 def check_determinism(operation: Any, tensors: Sequence[Tensor]) -> None:
