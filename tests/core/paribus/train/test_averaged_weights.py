@@ -22,13 +22,16 @@ from paribus.train.step_memory import step_memory
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 
-STEPS = "trainer.max_steps=6"
+SMALL = (
+    "trainer.max_steps=6", "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=32", "data.batch=4",
+    "data.validation=16",
+)  # fmt: skip
 METRIC = "metric: {name: val/clm/loss, better: lower, margin: 0.05}"
 
 
 def trained(registry: Registry, folder: Path, *overrides: str, **arguments: Any) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
-    spec = resolved("gpt-tiny", STEPS, *overrides, registry=registry)
+    spec = resolved("gpt-tiny", *SMALL, *overrides, registry=registry)
     result: dict[str, Any] = run_trial(spec, registry, TrialContext("x", folder, **arguments))["result"]
     return result
 
@@ -148,7 +151,8 @@ def test_no_decay_is_the_default(registry: Registry) -> None:
 def test_a_study_compares_averages_with_last_weights(tmp_path: Path) -> None:
     """The trials are paired, since their steps are equal; the change is found to change something."""
     path = tmp_path / "averages.yaml"
-    lines = ["base: gpt-tiny", "vary: {trainer.ema_decay: [0.9]}", "seeds: 2", "budget: {steps: 4}", METRIC]
+    base = "base: {preset: gpt-tiny, dims: {width: 16, layers: 1, heads: 2, length: 32}, data: {batch: 4, validation: 16}}"
+    lines = [base, "vary: {trainer.ema_decay: [0.9]}", "seeds: 2", "budget: {steps: 4}", METRIC]
     path.write_text("\n".join(lines))
     text = str(paribus.compare(paribus.run(path)))
     assert "same batches; training differs" in " ".join(text.split())

@@ -40,6 +40,10 @@ PRESETS = (
     "seq2seq-tiny", "t5-tiny", "transformer-tiny", "vit-tiny", "xlnet-tiny",
 )  # fmt: skip
 LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
+SMALL_TRIAL = (
+    "gpt-tiny", "trainer.max_steps=6", "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=32", "data.batch=4",
+    "data.validation=16",
+)  # fmt: skip
 PRECISIONS = ("32", "bf16-mixed", "bf16-true")
 
 
@@ -141,7 +145,7 @@ def test_clipping_bounds_the_unscaled_gradient(
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_scale_of_gradients_is_restored_from_a_checkpoint(device: str, registry: Registry, tmp_path: Path) -> None:
     """The scale doubles after every second step, so a scaler that starts anew has another one."""
-    tiny_spec = resolved("gpt-tiny", "trainer.max_steps=6", registry=registry)
+    tiny_spec = resolved(*SMALL_TRIAL, registry=registry)
 
     class Hooks:
         def __init__(self) -> None:
@@ -278,8 +282,8 @@ def test_a_step_without_a_gradient_changes_nothing(registry: Registry) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd"])
 def test_a_trial_in_half_precision_resumes_bitwise(optimizer: str, registry: Registry, tmp_path: Path) -> None:
-    words = ("trainer.max_steps=6", "trainer.precision=bf16-true", f"optimizer={optimizer}")
-    spec = resolved("gpt-tiny", *words, registry=registry)
+    words = ("trainer.precision=bf16-true", f"optimizer={optimizer}")
+    spec = resolved(*SMALL_TRIAL, *words, registry=registry)
     steps = 0
 
     def count_steps(step: int, loss: float) -> None:

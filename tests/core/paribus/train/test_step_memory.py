@@ -152,7 +152,7 @@ class RealBytes(LiveBytes):
 
 
 def test_a_prediction_takes_no_memory(registry: Registry) -> None:
-    spec = resolved("gpt2", "data.batch=4096", registry=registry)
+    spec = resolved("gpt2", "dims.layers=2", "data.batch=16384", registry=registry)
     with RealBytes() as live:
         total = step_memory(spec, registry).total
     assert total > 1 << 40
@@ -165,7 +165,7 @@ def test_a_prediction_takes_no_memory(registry: Registry) -> None:
 def test_the_memory_of_a_large_batch_follows_from_smaller_ones(
     words: list[str], registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = resolved(*words, "data.batch=1000", registry=registry)
+    spec = resolved(*words, "data.batch=600", registry=registry)
     extrapolated = step_memory(spec, registry)
     monkeypatch.setattr(module, "MAX_TOKENS", 1 << 40)
     assert extrapolated.total == pytest.approx(step_memory(spec, registry).total, rel=0.03)
