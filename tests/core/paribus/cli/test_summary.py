@@ -13,6 +13,9 @@ from paribus.cli.main import main
 from paribus.cli.summary import _summary, format_value, spec_differences
 from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
+from paribus.train import step_memory
+from paribus.train.assemble import meta_model
+from paribus.train.step_memory import rule_of_thumb
 
 
 def summary(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -20,6 +23,15 @@ def summary(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.fixture
+def rough_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimate the memory of large models by the rule of thumb; to simulate a step takes seconds."""
+    monkeypatch.setattr(
+        step_memory, "step_memory", lambda spec, classes: rule_of_thumb(spec, meta_model(spec, classes))
+    )
+
+
+@pytest.mark.usefixtures("rough_memory")
 @pytest.mark.parametrize(("preset", "parameters"), [("bert-base", 110_106_428), ("gpt2", 124_439_808)])
 def test_a_published_model_has_its_published_size(
     capsys: pytest.CaptureFixture[str], preset: str, parameters: int
@@ -27,6 +39,7 @@ def test_a_published_model_has_its_published_size(
     assert summary(capsys, preset)["parameters"] == parameters
 
 
+@pytest.mark.usefixtures("rough_memory")
 def test_the_published_size_is_printed_above_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-large"]) == 0
     text = capsys.readouterr().out
@@ -108,6 +121,7 @@ def test_versus_replaces_an_override_of_the_same_key(capsys: pytest.CaptureFixtu
     assert "dims.layers: 1 → 2" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("rough_memory")
 def test_versus_accepts_another_spec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "gpt2", "--versus", "bert-base"]) == 0
     text = capsys.readouterr().out

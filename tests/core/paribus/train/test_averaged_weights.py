@@ -151,7 +151,8 @@ def test_no_decay_is_the_default(registry: Registry) -> None:
 def test_a_study_compares_averages_with_last_weights(tmp_path: Path) -> None:
     """The trials are paired, since their steps are equal; the change is found to change something."""
     path = tmp_path / "averages.yaml"
-    base = "base: {preset: gpt-tiny, dims: {width: 16, layers: 1, heads: 2, length: 32}, data: {batch: 4, validation: 16}}"
+    dims = "{width: 16, layers: 1, heads: 2, length: 32}"
+    base = f"base: {{preset: gpt-tiny, dims: {dims}, data: {{batch: 4, validation: 16}}}}"
     lines = [base, "vary: {trainer.ema_decay: [0.9]}", "seeds: 2", "budget: {steps: 4}", METRIC]
     path.write_text("\n".join(lines))
     text = str(paribus.compare(paribus.run(path)))

@@ -41,8 +41,8 @@ PRESETS = (
 )  # fmt: skip
 LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
 SMALL_TRIAL = (
-    "gpt-tiny", "trainer.max_steps=6", "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=32", "data.batch=4",
-    "data.validation=16",
+    "gpt-tiny", "trainer.max_steps=6", "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=32",
+    "data.batch=4", "data.validation=16",
 )  # fmt: skip
 PRECISIONS = ("32", "bf16-mixed", "bf16-true")
 
