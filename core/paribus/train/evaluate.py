@@ -19,6 +19,7 @@ from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints
 from paribus.train.data import VALIDATION, Data
+from paribus.train.devices import move_batch
 from paribus.train.lightning_module import Mean, Model
 from paribus.train.token_store import EncodedCorpus
 
@@ -65,8 +66,7 @@ def evaluation_mode(model: Model) -> Iterator[None]:
 
 def to_device(batch: Batch, model: Model) -> Batch:
     """Move a batch to the model's device."""
-    to_device: Batch = model.transfer_batch_to_device(batch, model.device, 0)
-    return to_device
+    return move_batch(batch, model.device)
 
 
 def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float]:

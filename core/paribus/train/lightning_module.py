@@ -194,8 +194,7 @@ class Model(LightningModule):
         draw = Draw(self.seed, 0, index, min(1.0, step / self.steps) if self.steps else 0.0)
         on_cpu = Stream(*(None if vector is None else vector.cpu() for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         formed = corrupt({"body": on_cpu}, {}, objectives, draw)
-        batch: Batch = self.transfer_batch_to_device(formed, self.device, 0)
-        return batch
+        return move_batch(formed, self.device)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the training loss: the sum of each term over its count in the whole step."""
@@ -223,9 +222,6 @@ class Model(LightningModule):
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
-
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        return move_batch(batch, device)
 
     def configure_model(self) -> None:
         strategy = self.trainer.strategy

@@ -21,7 +21,7 @@ from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
 from paribus.train.adapt import initial_model
 from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.devices import synchronize, training_device
+from paribus.train.devices import move_batch, synchronize, training_device
 from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
 from paribus.train.optimizer_schedule import build_optimizer
 from paribus.train.precision import BF16_MIXED, FLOAT32, matmul_precision, training_precision
@@ -80,7 +80,7 @@ class TimedSteps:
 
     def take(self, count: int) -> None:
         for _ in range(count):
-            batch = self.model.transfer_batch_to_device(self.data.step(self.taken), self.model.device, 0)
+            batch = move_batch(self.data.step(self.taken), self.model.device)
             with report_compile_errors(), matmul_precision(self.model.spec["trainer"]):
                 with self.precision.context(self.model.device):
                     loss = self.model.loss(batch)
