@@ -37,7 +37,7 @@ def document_boundaries(documents: Tensor, previous_document: Tensor | None = No
     if previous_document is None:
         previous_document = torch.full_like(documents[..., :1], PADDING)
     starts = is_content & (documents != fill_padding(torch.cat([previous_document, documents], dim=-1))[..., :-1])
-    by_position = torch.stack([starts, ~is_content]).flatten(1, -2).any(1)
+    by_position = torch.stack([starts.flatten(0, -2).any(0), (~is_content).flatten(0, -2).any(0)])
     any_start, any_padding = by_position.tolist()  # of both at once: the CPU waits for the device here
     return DocumentBoundaries(starts, is_content, any_start, any_padding)
 

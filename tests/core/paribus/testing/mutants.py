@@ -787,15 +787,15 @@ SURVIVORS: Final = (
     Mutant(
         "all slopes are equal",
         "position.alibi",
-        "slopes(pair.heads)",
-        "[0.5] * pair.heads",
+        "slopes(shape.heads)",
+        "[0.5] * shape.heads",
         reason="heads may share a bias; the installed slopes are compared with those of the paper",
     ),
     Mutant(
         "the bias grows with distance",
         "position.alibi",
-        "device=distance.device).neg()",
-        "device=distance.device)",
+        "like(distance, dtype).neg()",
+        "like(distance, dtype)",
         reason="a bias may grow with distance; the installed one is compared with that of the paper",
     ),
 )

@@ -354,7 +354,7 @@ REFERENCE_FAULTS: Final[tuple[tuple[str, ...], ...]] = (
     ("sublayers run in reverse", "placement.post", "in sublayers.items():", "in reversed(sublayers.items()):"),
     ("alpha scales the branch", "placement.deepnorm", "self.alpha * x + sublayer(x)", "x + self.alpha * sublayer(x)"),
     ("slopes start with 1", "position.alibi", "(-8 * (head + 1) / power)", "(-8 * head / power)"),
-    ("the bias grows with distance, as a bonus", "position.alibi", "device=distance.device).neg()", "device=distance.device)"),
+    ("the bias grows with distance, as a bonus", "position.alibi", "like(distance, dtype).neg()", "like(distance, dtype)"),
     ("angles are halved", "position.rope", "* frequency  # (B|1, 1, T, R/2)", "* frequency / 2"),
     ("rotation is in the opposite direction for both", "position.rope", "return rotation_tables(cos, sin,", "return rotation_tables(cos, -sin,"),
     ("the offset is added twice", "position.learned", "index + self.offset if", "index + self.offset // 2 if"),
