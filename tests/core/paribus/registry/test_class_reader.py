@@ -128,7 +128,12 @@ def test_a_class_without_a_docstring_is_rejected() -> None:
         ("schedule", Steady, "compile", 'did you mean "compiles"?'),
         ("schedule", Steady, "hooks", "valid: compiles"),
         ("position", Position, "hook", 'did you mean "hooks"?'),
-        ("position", Position, "causal", "valid: compiles, exact_gradients, exact_conversions, waits, stochastic, hooks"),
+        (
+            "position",
+            Position,
+            "causal",
+            "valid: compiles, exact_gradients, exact_conversions, waits, stochastic, hooks",
+        ),
     ],
 )
 def test_an_unknown_trait_of_a_slot_is_rejected_with_the_nearest_valid_one(
