@@ -364,6 +364,8 @@ def simulated_device() -> Iterator[SimulatedDevice]:
     if reason:
         raise RuntimeError(reason)
     _register()
+    import torch._dynamo  # which torch imports at the first optimizer, and not with another class of generators
+
     if SimulatedDevice._current is not None:
         raise RuntimeError("devices cannot be simulated within each other")
     swaps = torch.__future__.get_swap_module_params_on_conversion()

@@ -168,15 +168,15 @@ def test_more_kinds_of_masks_are_compiled_than_torch_allows_by_default(
         graphs += 1
         return graph.forward
 
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)  # torch's default
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=count))
     like = Mock(is_cuda=True, device="cpu")
     both = with_order(rows("packed", 29))
     flex._compiled.cache_clear()
     try:
-        for sight in SIGHTS[1:11]:
-            request = KernelRequest(sight, has_hidden_keys=True)
-            block_mask(AttentionPlan(FLEX, request, 1.0, None, both, both, None, None, None), 29, 29, like)
+        with torch._dynamo.config.patch(recompile_limit=8):  # torch's default; pytest's monkeypatch would remove it
+            for sight in SIGHTS[1:11]:
+                request = KernelRequest(sight, has_hidden_keys=True)
+                block_mask(AttentionPlan(FLEX, request, 1.0, None, both, both, None, None, None), 29, 29, like)
     finally:
         flex._compiled.cache_clear()
     assert graphs == 10
