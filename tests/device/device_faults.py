@@ -7,32 +7,22 @@ from typing import Any, ClassVar, Final, final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from paribus import (
-    SOFTMAX_TRAITS,
-    Attend,
-    Attention,
     Context,
-    Cost,
     ForwardPass,
-    Heads,
     KeyedDraws,
-    Load,
     LossTerm,
     Norm,
     Optimizer,
     Pair,
     Position,
     PositionTraits,
-    Role,
-    ScoreOptions,
     Shape,
     State,
-    empty_cache,
-    softmax_cost,
-    visibility_of,
 )
+from paribus_attention.multi_query import MultiQuery
+from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
 from paribus_objective.causal_language_modelling import CausalLanguageModelling
 
 TWO_DEVICES: Final = "at least two devices"
@@ -40,21 +30,18 @@ WAITS: Final = "waits for the device"
 DIFFERS: Final = "differ from those on a CPU"
 
 
-class PlainNorm(Norm):
+class PlainNorm(RootMeanSquareNorm):  # type: ignore[misc]  # a fault in a final class
     """Root mean square norm, whose output a fault changes nowhere on a CPU."""
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
-
     def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
+        super().__init__(width)
         self.cache: dict[str, Tensor] = {}
 
     def prepare(self, keyed: KeyedDraws) -> None:
         self.ones = torch.ones(self.weight.shape, dtype=torch.float64)  # no buffer
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.change(functional.rms_norm(x, self.weight.shape, self.weight, 1e-6))
+        return self.change(super().forward(x))
 
     def change(self, y: Tensor) -> Tensor:
         return y
@@ -187,37 +174,14 @@ class OffsetsOfTheCpu(Position):
         return None
 
 
-class PlainAttention(Attention):
-    """Multi-query attention."""
-
-    traits = SOFTMAX_TRAITS
-
-    def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
-        super().__init__()
-        self.shape = shape
-        self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
-        self.attend = Attend(shape, visibility_of(shape), scores)
-
-    def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        return self.heads.merge(self.attend(self.heads, x, ctx))
-
-    def start(self, batch: int, length: int, like: Tensor) -> State:
-        return empty_cache(self.shape, 1, batch, length, like)
-
-    def cost(self, load: Load) -> Cost:
-        return softmax_cost(self.shape, 1, self.attend.visibility, load)
-
-
-@final
-class CacheOfTheCpu(PlainAttention):
+class CacheOfTheCpu(MultiQuery):  # type: ignore[misc]  # a fault in a final class
     """Attention whose decoding state is on the CPU."""
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return {name: value.cpu() for name, value in super().start(batch, length, like).items()}
 
 
-@final
-class ReadsTheLength(PlainAttention):
+class ReadsTheLength(MultiQuery):  # type: ignore[misc]  # the same
     """Attention that reads the largest position in each pass."""
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

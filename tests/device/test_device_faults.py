@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.device.device_faults import CORRECT, PlainAttention, faults, norm
+from tests.device.device_faults import CORRECT, faults, norm
 
 from paribus.testing import examine
+from paribus_attention.multi_query import MultiQuery
 
 pytestmark = pytest.mark.device
 CHECK = "training runs on an accelerator"
@@ -20,7 +21,7 @@ def test_the_check_finds_the_fault(component: type[Any], message: str) -> None:
 
 @pytest.mark.parametrize(
     "component",
-    [PlainAttention, *(pytest.param(norm(change), id=f"a norm with {name}") for name, change in CORRECT.items())],
+    [MultiQuery, *(pytest.param(norm(change), id=f"a norm with {name}") for name, change in CORRECT.items())],
 )
 def test_correct_components_pass(component: type[Any]) -> None:
     report = examine(component, only=[CHECK])

@@ -10,12 +10,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
+from tests.device.lightning_accelerator import trainer_options
 
 from paribus.errors import StoreError
 from paribus.inference.generate import translate_validation
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device, trainer_options
+from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device
 from paribus.train import digests, trial
 from paribus.train.evaluate import to_device
 from paribus.train.trial import Record, TrialContext, run_trial

@@ -19,8 +19,6 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, Self, final
 
 import torch
-from lightning.pytorch.accelerators import Accelerator
-from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._mode_utils import no_dispatch
@@ -382,45 +380,3 @@ def simulated_device() -> Iterator[SimulatedDevice]:
         torch._C._set_only_lift_cpu_tensors(lifts)
         torch.__future__.set_swap_module_params_on_conversion(swaps)
         SimulatedDevice._current = None
-
-
-# -- training ---------------------------------------------------------------------------------------------------------
-
-
-@final
-class SimulatedAccelerator(Accelerator):
-    """Lightning's view of the device: `Trainer(**trainer_options())`."""
-
-    def setup_device(self, device: torch.device) -> None:
-        """Nothing to set up."""
-
-    def teardown(self) -> None:
-        """Nothing to release."""
-
-    @staticmethod
-    def parse_devices(devices: Any) -> int:
-        return int(devices)
-
-    @staticmethod
-    def get_parallel_devices(devices: Any) -> list[torch.device]:
-        return [torch.device(NAME, index) for index in range(int(devices))]
-
-    @staticmethod
-    def auto_device_count() -> int:
-        return 1
-
-    @staticmethod
-    def is_available() -> bool:
-        return SimulatedDevice._current is not None
-
-    @staticmethod
-    def name() -> str:
-        return NAME
-
-    def get_device_stats(self, device: Any) -> dict[str, Any]:
-        return {}
-
-
-def trainer_options() -> dict[str, Any]:
-    """Return the options with which a Lightning trainer uses the simulated device."""
-    return {"strategy": SingleDeviceStrategy(torch.device(NAME, 0), accelerator=SimulatedAccelerator())}
