@@ -278,7 +278,7 @@ def is_simulated(tensor: Any) -> bool:
 def _wrapped(result: Any, inputs: Mapping[int, SimulatedTensor]) -> Any:
     """Wrap tensors; an operation in place returns its input."""
     if isinstance(result, Tensor):
-        return inputs.get(id(result)) if id(result) in inputs else SimulatedTensor(result)
+        return inputs[id(result)] if id(result) in inputs else SimulatedTensor(result)
     if isinstance(result, (list, tuple)):
         return type(result)(_wrapped(item, inputs) for item in result)
     return result

@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
     def copy_reason(self, source: Tensor, *, to_device: bool, non_blocking: bool) -> str:
         """Return the reason why a copy waits; empty if it does not."""
-        if self.is_simulated(source) == to_device or (to_device and source.dim() == 0 and source.numel() == 0):
+        if self.is_simulated(source) == to_device:
             return ""
         if not to_device:
             return "" if non_blocking else TO_CPU
