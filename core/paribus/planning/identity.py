@@ -6,39 +6,17 @@ A trial whose component changed has another identity. Its old record is stale, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, final
 
-import paribus
 from paribus.hookspecs import SLOTS
 from paribus.registry import Index
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, closure
+from paribus.storage.engine import numbers_of_engine
 
-RECORD_VERSION: Final = 2  # raised when the records of before cannot be compared with those of today
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
-ENGINE: Final = ("random_keys.py", "slots", "parts", "kernels", "assembly", "train", "inference")
-UNHASHED: Final = frozenset(
-    f"{name}.py"
-    for name in (
-        "slots/family",  # conversion, before a trial
-        "train/api",  # public functions, which trials do not call
-        "train/logger_callback",
-        "train/progress",
-        "train/provenance",
-        "train/spec_costs",  # sizes that planning matches, which are in the spec, and speeds
-        "train/step_memory",  # predicted sizes
-        "train/synthetic_corpus",  # of predictions and of the conformance kit
-        "train/trial_options",
-        "train/worker_pool",  # its results have the order of its items, whatever the number of processes
-        "inference/attention_maps",
-        "inference/embed",
-        "inference/fill_mask",
-    )
-)
-"""Files of the engine that cannot change a number of a record."""
 
 Spec = Mapping[str, Any]
 
@@ -160,24 +138,4 @@ def code_of(files: Iterable[Path], hashes: CodeHashes | None = None) -> str:
     hashes = hashes or CodeHashes()
     parts = sorted(map(hashes.hash, {path for file in files for path in closure(file)}))
     hashes.save()
-    return digest_json([RECORD_VERSION, engine_hash(), *parts])
-
-
-@lru_cache(maxsize=1)
-def engine_hash() -> str:
-    """Return one hash of the code that every trial runs."""
-    root, hashes = _engine_root(), CodeHashes()
-    engine = digest_json([[path.relative_to(root).as_posix(), hashes.hash(path)] for path in engine_files(root)])
-    hashes.save()
-    return engine
-
-
-def engine_files(root: Path) -> list[Path]:
-    """Return the modules of the engine that can change a number of a record."""
-    patterns = (name if name.endswith(".py") else f"{name}/**/*.py" for name in ENGINE)
-    modules = (path for pattern in patterns for path in root.glob(pattern))
-    return sorted(path for path in modules if path.relative_to(root).as_posix() not in UNHASHED)
-
-
-def _engine_root() -> Path:
-    return Path(paribus.__file__).parent
+    return digest_json([numbers_of_engine(), *parts])

@@ -178,7 +178,7 @@ def test_changes_of_machine_and_code_are_reported_without_a_new_measurement(
     assert "A/A ±0.0%); measured in turns on Abacus, 1970-01-02." in matching_note(setting)
     assert "this machine is another" in mismatch_note(setting)  # no machine of ours is an abacus
     assert "the code has changed" not in mismatch_note(setting)
-    monkeypatch.setattr("paribus.planning.identity.engine_hash", lambda: "other")
+    monkeypatch.setattr("paribus.storage.engine.engine_hash", lambda: "other")
     changed = read().plan
     assert changed.is_complete
     assert changed.matched["attention=mqa"].value == planned.plan.matched["attention=mqa"].value

@@ -10,9 +10,10 @@ import pytest
 
 import paribus
 from paribus.planning import identity
-from paribus.planning.identity import ENGINE, UNHASHED, engine_files, engine_hash
 from paribus.storage import code_hash
+from paribus.storage import engine as engines
 from paribus.storage.code_hash import CodeHashes, closure, tree_hash
+from paribus.storage.engine import ENGINE, UNHASHED, Epoch, engine_files, hash_of_engine, is_proven, numbers_of_engine
 
 CORE = Path(paribus.__file__).parent
 DESCRIBING = {"__init__.py", "errors.py", "schema.py", "hookspecs.py"}
@@ -67,15 +68,14 @@ def test_an_edit_that_computes_changes_the_hash(edit: tuple[str, str]) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+def engine(tmp_path: Path) -> Callable[[], str]:
     """The hash of a copy of the engine in `tmp_path`."""
     for name in ENGINE:
         if (CORE / name).is_dir():
             shutil.copytree(CORE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(CORE / name, tmp_path / name)
-    monkeypatch.setattr(identity, "_engine_root", lambda: tmp_path)
-    return engine_hash.__wrapped__
+    return lambda: hash_of_engine(tmp_path)
 
 
 def replace(path: Path, old: str, new: str) -> None:
@@ -112,10 +112,18 @@ def test_a_change_of_what_is_computed_changes_every_identity(
     assert engine() != previous
 
 
-def test_another_record_version_changes_every_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    previous = identity.code_of([])
-    monkeypatch.setattr(identity, "RECORD_VERSION", identity.RECORD_VERSION + 1)
-    assert identity.code_of([]) != previous
+def test_engines_of_one_epoch_have_one_name_and_any_other_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "epochs", lambda: (Epoch(1, "", frozenset("a")), Epoch(2, "", frozenset("bc"))))
+    names = {}
+    for name in "abcd":
+        monkeypatch.setattr(engines, "engine_hash", lambda name=name: name)
+        names[name] = numbers_of_engine(), identity.code_of([])
+    assert names["b"] == names["c"]
+    assert names["b"][0] == "epoch 2"
+    assert len(set(names.values())) == 3
+    assert is_proven("b", "c")
+    assert not is_proven("a", "b")
+    assert not is_proven("d")
 
 
 def test_all_that_training_and_measuring_import_is_hashed_or_named() -> None:

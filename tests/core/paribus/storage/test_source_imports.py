@@ -8,14 +8,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import paribus
-from paribus.planning import identity
-from paribus.planning.identity import code_of, engine_files, engine_hash
+from paribus.planning.identity import code_of
 from paribus.storage.code_hash import closure, imports
+from paribus.storage.engine import ENGINE, engine_files, hash_of_engine
 
 CORE = Path(paribus.__file__).parent
 OURS = sorted(path for folder in (CORE, *CORE.parents[1].glob("plugins/*")) for path in folder.rglob("*.py"))
@@ -115,26 +114,24 @@ def edits(path: Path) -> list[Callable[[], object]]:
     return [same_size_and_time, lambda: path.rename(path.with_name(f"other_{path.name}")), path.unlink]
 
 
-def test_every_edit_of_a_file_of_the_engine_changes_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in identity.ENGINE:
+def test_every_edit_of_a_file_of_the_engine_changes_its_hash(tmp_path: Path) -> None:
+    for name in ENGINE:
         if (CORE / name).is_dir():
             shutil.copytree(CORE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(CORE / name, tmp_path / name)
-    monkeypatch.setattr(identity, "_engine_root", lambda: tmp_path)
-    engine = engine_hash.__wrapped__
-    whole = engine()
+    whole = hash_of_engine(tmp_path)
     files = engine_files(tmp_path)
     assert len(files) > 70
     for number, path in enumerate(files):
         text = path.read_bytes()
         edits(path)[number % 3]()
-        assert engine() != whole, path
+        assert hash_of_engine(tmp_path) != whole, path
         path.with_name(f"other_{path.name}").unlink(missing_ok=True)
         path.write_bytes(text)
-    assert engine() == whole
+    assert hash_of_engine(tmp_path) == whole
     (tmp_path / "train" / "new.py").touch()
-    assert engine() != whole
+    assert hash_of_engine(tmp_path) != whole
 
 
 def test_every_edit_of_a_components_files_changes_its_code(tmp_path: Path) -> None:
