@@ -3,6 +3,7 @@
 from .analysis.calibrate import calibrate as calibrate
 from .api import compare as compare
 from .api import run as run
+from .api import verify as verify
 from .conversion.api import convert as convert
 from .conversion.api import export as export
 from .errors import DataError as DataError
@@ -77,6 +78,7 @@ from .registry.registry import installed as installed
 from .runner.processes import ForkServer as ForkServer
 from .runner.processes import JobEnvironment as JobEnvironment
 from .runner.processes import JobProcess as JobProcess
+from .runner.replay import Replay as Replay
 from .schema import AtLeast as AtLeast
 from .schema import AtMost as AtMost
 from .schema import Divides as Divides

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from paribus.analysis.api import compare as compare_records
 from paribus.analysis.api import pending_trials, stopping_decision
@@ -20,11 +22,12 @@ from paribus.runner.jobs import RunOptions, make_launcher
 from paribus.runner.match_time import match_on_time, measure_in_job
 from paribus.runner.progress import Event, OnEvent, ignore_event
 from paribus.runner.progress_bar import StudyProgress, can_show_live
+from paribus.runner.replay import Replay, verify_records
 from paribus.runner.scheduler import run_trials
 from paribus.runner.signals import StopRequest, catch_signals
 from paribus.runner.timing import run_timing, timing_plan
-from paribus.slots.launcher import Plugins
-from paribus.storage.store import Trial
+from paribus.slots.launcher import Launcher, Plugins
+from paribus.storage.store import Store, Trial
 from paribus.train.trial_options import TrialOptions
 
 if TYPE_CHECKING:
@@ -72,38 +75,92 @@ def run(
                     timing=timing,
                     progress=False,
                 )
+    with _opened_launcher(planned, jobs, registry, plugins) as opened:
+        launcher, plugins, stop = opened.launcher, opened.plugins, opened.stop
+        options = RunOptions(
+            jobs=opened.jobs,
+            timeout_seconds=planned.plan.study.timeout,
+            trial=TrialOptions(loggers=planned.plan.study.loggers),
+        )
+        run_some = partial(
+            run_trials,
+            store=planned.store,
+            launcher=launcher,
+            plugins=plugins,
+            options=options,
+            on_event=on_event,
+            stop=stop,
+            resume=resume,
+        )
+        measure = measure_in_job(planned.store, launcher, plugins, stop, resume)
+        planned = match_on_time(planned, measure, on_event, stop, resume=resume)
+        planned = _run_planned(planned, run_some, on_event)
+        if plan := timing_plan(planned, requested=timing):
+            run_timing(planned, plan, launcher, plugins, on_event, stop)
+        return planned
+
+
+def verify(
+    planned: PlannedStudy | str | Path,
+    *,
+    whole: bool = False,
+    jobs: int = 1,
+    registry: Registry | None = None,
+    plugins: Plugins | None = None,
+    on_event: OnEvent = ignore_event,
+    resume: str = "",
+) -> list[Replay]:
+    """Replay one older record of each variant of a study, and keep the records that this code computes bit for bit.
+
+    An older record is one of the same spec and data whose engine or components have changed since. The first steps of a
+    long trial are replayed, and its last ones from its latest checkpoint; all of it with `whole`.
+    """
+    if not isinstance(planned, PlannedStudy):
+        planned = study(planned, registry=registry)
+    with _opened_launcher(planned, jobs, registry, plugins) as opened:
+
+        def run_some(trials: Sequence[Trial], store: Store, options: RunOptions) -> None:
+            run_trials(
+                trials,
+                store,
+                launcher=opened.launcher,
+                plugins=opened.plugins,
+                options=replace(options, jobs=opened.jobs),
+                on_event=on_event,
+                stop=opened.stop,
+                resume=resume,
+            )
+
+        return verify_records(planned, run_some, whole=whole)
+
+
+@final
+class _OpenedLauncher(NamedTuple):
+    """Launcher of a study that is ready for jobs."""
+
+    launcher: Launcher
+    plugins: Plugins
+    stop: StopRequest
+    jobs: int
+
+
+@contextmanager
+def _opened_launcher(
+    planned: PlannedStudy, jobs: int, registry: Registry | None, plugins: Plugins | None
+) -> Iterator[_OpenedLauncher]:
+    """Open the launcher of a study; classes that exist only in this process run in it, one trial at a time."""
     if registry is None and isinstance(planned.classes, Registry):
         registry = planned.classes
-    store, stop = planned.store, StopRequest()
+    stop = StopRequest()
     local = registry if registry is not None and registry.local else None
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
     in_process = InProcessLauncher(local, stop) if local is not None else None
     launcher = in_process or make_launcher(planned)
-    options = RunOptions(
-        jobs=1 if in_process else jobs,
-        timeout_seconds=planned.plan.study.timeout,
-        trial=TrialOptions(loggers=planned.plan.study.loggers),
-    )
-    run_some = partial(
-        run_trials,
-        store=store,
-        launcher=launcher,
-        plugins=plugins,
-        options=options,
-        on_event=on_event,
-        stop=stop,
-        resume=resume,
-    )
     try:
         launcher.open(plugins)
         with catch_signals(stop, in_process.on_signal if in_process else lambda: None):
-            measure = measure_in_job(store, launcher, plugins, stop, resume)
-            planned = match_on_time(planned, measure, on_event, stop, resume=resume)
-            planned = _run_planned(planned, run_some, on_event)
-            if plan := timing_plan(planned, requested=timing):
-                run_timing(planned, plan, launcher, plugins, on_event, stop)
-            return planned
+            yield _OpenedLauncher(launcher, plugins, stop, 1 if in_process else jobs)
     finally:
         launcher.close()
 
@@ -185,11 +242,11 @@ class TableRenderer:
         return forest_chart(table).properties(width=PLOT_WIDTH)
 
 
-def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = (), strict: bool = False) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Table:
     """Return the verdict table of a study, from the records in its store.
 
     `strict` refuses pairs of two processors or numbers of threads, which are marked otherwise.
 
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
     """
-    return compare_records(planned, accept_code=accept_code, strict=strict).with_renderer(TableRenderer())
+    return compare_records(planned, strict=strict).with_renderer(TableRenderer())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.analysis.compare import codes_by_setting, compare_settings
+from paribus.analysis.compare import compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
 from paribus.analysis.scale_transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
@@ -29,7 +29,7 @@ UNRECORDED: Final = (
 )
 
 
-def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] = (), strict: bool = False) -> Table:
+def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Table:
     """Return the verdict table of a study, from the records in its store."""
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
@@ -39,7 +39,7 @@ def compare(planned: PlannedStudy | str | Path, *, accept_code: Collection[str] 
     settings_to_compare = [
         (_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings
     ]
-    table = compare_settings(settings_to_compare, accept_code=accept_code, strict=strict)
+    table = compare_settings(settings_to_compare, strict=strict)
     if not _record_looks(planned, table):
         table = replace(table, notes=(*table.notes, UNRECORDED))
     sections = (*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records))
@@ -69,17 +69,14 @@ def _untimed(planned: PlannedStudy) -> Iterator[Section]:
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
-def table_trials(planned: PlannedStudy, *, accept_code: Collection[str] = ()) -> dict[str, list[TrialEntry]]:
-    """Return the trials in the table of each setting: no stale record that was not accepted."""
+def table_trials(planned: PlannedStudy) -> dict[str, list[TrialEntry]]:
+    """Return the trials in the table of each setting: no stale record."""
     settings = entries_by_setting(planned.replan())
-    codes = codes_by_setting([entries for entries, _ in settings], accept_code)
     return {
         spec.setting: [
-            entry
-            for variant_trials in select(entries, spec, accepted).trials.values()
-            for entry in variant_trials.values()
+            entry for variant_trials in select(entries, spec).trials.values() for entry in variant_trials.values()
         ]
-        for (entries, spec), accepted in zip(settings, codes, strict=True)
+        for entries, spec in settings
     }
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from paribus.analysis.api import entries_by_setting
 from paribus.analysis.calibration_table import Calibration, Spread, largest_count
-from paribus.analysis.compare import codes_by_setting
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import plural
 from paribus.analysis.p_values import check_positive, check_rate, summarise, variance_reduction
@@ -37,7 +36,6 @@ def calibrate(
     *,
     effect: float | None = None,
     power: float = POWER,
-    accept_code: Collection[str] = (),
 ) -> Calibration:
     """Return how much the seeds of a study differ, and how many of them an effect needs.
 
@@ -46,7 +44,7 @@ def calibrate(
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
-    return calibrate_settings(entries_by_setting(planned), effect=effect, power=power, accept_code=accept_code)
+    return calibrate_settings(entries_by_setting(planned), effect=effect, power=power)
 
 
 def calibrate_settings(
@@ -54,21 +52,15 @@ def calibrate_settings(
     *,
     effect: float | None = None,
     power: float = POWER,
-    accept_code: Collection[str] = (),
 ) -> Calibration:
     """Return the calibration of every setting of a study, as one family; settings without a spread are named."""
     family = sum(len(question.swapped) for _, question in settings)
     calibrations: list[Calibration] = []
     missing: list[str] = []
     refused: list[NotComparableError] = []
-    codes = codes_by_setting([entries for entries, _ in settings], accept_code)
-    for (entries, question), setting_codes in zip(settings, codes, strict=True):
+    for entries, question in settings:
         try:
-            calibrations.append(
-                calibrate_entries(
-                    entries, question, effect=effect, power=power, accept_code=setting_codes, family=family
-                )
-            )
+            calibrations.append(calibrate_entries(entries, question, effect=effect, power=power, family=family))
         except NotComparableError as error:
             if len(settings) == 1 or not {problem.code for problem in error.problems} <= FEW:
                 raise
@@ -86,7 +78,6 @@ def calibrate_entries(
     *,
     effect: float | None = None,
     power: float = POWER,
-    accept_code: Collection[str] = (),
     family: int = 0,
 ) -> Calibration:
     """Return the calibration of one setting; a `NotComparableError` where it has too few trials for a spread.
@@ -97,7 +88,7 @@ def calibrate_entries(
     effect = question.margin if effect is None else effect
     if effect is not None:
         check_positive("effect", effect)
-    selection = select(entries, question, accept_code)
+    selection = select(entries, question)
     trials = selection.trials
     check_records_comparable(trials, question, selection.notes)
     family = family or len(question.swapped)

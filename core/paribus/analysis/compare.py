@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -20,7 +20,7 @@ from paribus.analysis.early_stopping import (
 from paribus.analysis.factorial import effects
 from paribus.analysis.formatting import percent, plural
 from paribus.analysis.pairing import PairedTrials, baseline_row, pair_trials, paired_differences, variant_row
-from paribus.analysis.select_trials import Selection, TrialsByVariant, check_records_comparable, is_accepted, select
+from paribus.analysis.select_trials import Selection, TrialsByVariant, check_records_comparable, select
 from paribus.analysis.table import Family, Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
@@ -59,19 +59,18 @@ def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: in
     )
 
 
-def compare(entries: Iterable[TrialEntry], question: ComparisonSpec, *, accept_code: Collection[str] = ()) -> Table:
+def compare(entries: Iterable[TrialEntry], question: ComparisonSpec) -> Table:
     """Return the verdict table of a study; a `NotComparableError` where its trials cannot be compared.
 
     A verdict uses the seeds that both sides finished. A pair with two versions of torch, or with a CPU and an
     accelerator, is skipped: its difference would include theirs. Other packages may differ, and are named.
     """
-    return compare_settings([(entries, question)], accept_code=accept_code)
+    return compare_settings([(entries, question)])
 
 
 def compare_settings(
     settings: Sequence[tuple[Iterable[TrialEntry], ComparisonSpec]],
     *,
-    accept_code: Collection[str] = (),
     strict: bool = False,
 ) -> Table:
     """Return the verdict tables of all settings of a study, corrected as one family.
@@ -80,17 +79,13 @@ def compare_settings(
     of threads are marked, and refused if `strict`.
     """
     loaded = [(list(entries), question) for entries, question in settings]
-    codes = codes_by_setting([entries for entries, _ in loaded], accept_code)
-    chosen = [
-        _select(entries, question, setting_codes)
-        for (entries, question), setting_codes in zip(loaded, codes, strict=True)
-    ]
+    chosen = [_select(entries, question) for entries, question in loaded]
     stops = bool(loaded[0][1].look_seeds)
     asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, loaded, strict=True)]
     turns = variant_states(asks) if stops else [{} for _ in loaded]
     every = [
-        _compared(entries, question, setting_codes, selection, states)
-        for (entries, question), setting_codes, selection, states in zip(loaded, codes, chosen, turns, strict=True)
+        _compared(entries, question, selection, states)
+        for (entries, question), selection, states in zip(loaded, chosen, turns, strict=True)
     ]
     started = [setting for setting in every if setting.started] or every[:1]
     for setting in started:
@@ -99,7 +94,7 @@ def compare_settings(
         _refuse_mixed_machines(started)
     first_spec = every[0].question
     stopped = {
-        (place, name): turn.verdict for place, setting_codes in enumerate(turns) for name, turn in setting_codes.items()
+        (place, name): turn.verdict for place, setting_turns in enumerate(turns) for name, turn in setting_turns.items()
     }
     verdicts = stopped or decide(
         {(place, name): paired for place, setting in enumerate(every) for name, paired in setting.paired()},
@@ -124,16 +119,6 @@ def _refuse_mixed_machines(settings: Sequence[_Compared]) -> None:
         message = f"pairs of two processors or numbers of threads: {join_names(across, 8)}"
         valid = "both trials of a pair on one model of processor with one number of threads, or no `--strict`"
         raise NotComparableError(Problem(code="mixed-machines", message=message, valid=valid))
-
-
-def codes_by_setting(entries_by_setting: Sequence[Sequence[TrialEntry]], codes: Collection[str]) -> list[list[str]]:
-    """Return for each setting the accepted codes that it has records of; unknown codes go to the first setting."""
-    codes_found = [
-        [code for code in codes if any(is_accepted(entry, [code]) for entry in entries)]
-        for entries in entries_by_setting
-    ]
-    codes_found[0] += [code for code in codes if not any(code in setting_codes for setting_codes in codes_found)]
-    return codes_found
 
 
 @final
@@ -167,24 +152,23 @@ class _Compared:
             yield name, paired_differences(self.trials, name, pairs, self.question)
 
 
-def _select(entries: Sequence[TrialEntry], question: ComparisonSpec, accept_code: Collection[str]) -> Selection:
+def _select(entries: Sequence[TrialEntry], question: ComparisonSpec) -> Selection:
     if question.baseline not in question.variants:
         names = join_names(question.variants)
         raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
-    return select(entries, question, accept_code)
+    return select(entries, question)
 
 
 def _compared(
     entries: Sequence[TrialEntry],
     question: ComparisonSpec,
-    accept_code: Collection[str],
     selection: Selection,
     turns: Mapping[str, VariantState],
 ) -> _Compared:
     """Pair and certify the trials of a setting. `turns` has the state of each variant where a study may stop early."""
     counts = seeds_by_variant(turns, question)
     if turns:
-        selection = select((entry for entry in entries if is_needed(entry, counts, question)), question, accept_code)
+        selection = select((entry for entry in entries if is_needed(entry, counts, question)), question)
     return _Compared(question, selection, row_inputs(selection.trials, question, turns), counts)
 
 
@@ -213,7 +197,7 @@ def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, se
         rows=rows,
         correction=correction(rows, family),
         caption=tuple(caption_lines(question, rows, every, family, families)),
-        warnings=(*selection.warnings, *warning_lines(question, (baseline, *rows), every, paired)),
+        warnings=tuple(warning_lines(question, (baseline, *rows), every, paired)),
         notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
         certificates={
             name: pairs_of_variant.certificate

@@ -10,7 +10,6 @@ from typing import Any, Final, final
 
 from paribus.analysis.costs import machine_key
 from paribus.analysis.formatting import clean
-from paribus.analysis.select_trials import CODE_DIGITS, MIN_CODE_DIGITS
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, join_names
 from paribus.planning.comparability import CONDITIONS
@@ -19,6 +18,8 @@ from paribus.storage.atomic import read_json
 from paribus.storage.saved_model import RECORD, find_model
 from paribus.storage.store import TRIAL
 
+CODE_DIGITS: Final = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
+MIN_CODE_DIGITS: Final = 6
 MOST: Final = 8
 PREVIOUS: Final = "previous"
 MAX_CHANGES: Final = 6

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import NotComparableError, Problem, SpecError, join_names
+from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.comparability import CONDITIONS, differing_names
+from paribus.planning.older_records import DATA
 from paribus.specs.diff import touches
 
-CODE_DIGITS = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
-MIN_CODE_DIGITS = 6
+MAX_CHANGES = 8  # names in a note
 MOST = 24  # failures that are told one by one
 FAILED_STATES = ("failed", "out-of-memory", "timeout")
 
@@ -25,11 +25,10 @@ class Selection(NamedTuple):
 
     trials: TrialsByVariant
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
 
 
-def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code: Collection[str] = ()) -> Selection:
-    """Select a trial for each variant and seed; a stale one if its code was accepted and there is no fresh one."""
+def select(entries: Iterable[TrialEntry], question: ComparisonSpec) -> Selection:
+    """Select a trial for each variant and seed; stale records are left out, and named where nothing replaces them."""
     planned: list[TrialEntry] = []
     foreign = 0
     for entry in entries:
@@ -37,50 +36,33 @@ def select(entries: Iterable[TrialEntry], question: ComparisonSpec, accept_code:
             planned.append(entry)
         else:
             foreign += 1
-    _refuse_unknown(planned, accept_code)
-    usable = [entry for entry in planned if not entry.stale or is_accepted(entry, accept_code)]
     trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in question.variants}
-    for entry in sorted(usable, key=_rank):
+    for entry in sorted((entry for entry in planned if not entry.changed), key=_rank):
         trials[entry.variant].setdefault(entry.seed, entry)
     chosen = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
-    skipped = [entry for entry in planned if entry.stale and entry not in usable]
-    notes = (*_excluded(question.excluded), *_skipped(skipped, foreign), *_unfinished(chosen), *_failures(chosen))
-    return Selection(trials, notes, tuple(_readmitted(chosen)))
+    recorded = {(entry.variant, entry.seed) for entry in chosen if entry.record is not None}
+    skipped = [entry for entry in planned if entry.changed and (entry.variant, entry.seed) not in recorded]
+    notes = (
+        *_excluded(question.excluded),
+        *_skipped(skipped, foreign),
+        *_unfinished(chosen),
+        *_failures(chosen),
+    )
+    return Selection(trials, notes)
 
 
-def is_accepted(entry: TrialEntry, codes: Collection[str]) -> bool:
-    """Return whether a stale record may be used: its code hash begins with one of `codes`."""
-    code = str(entry.trial.get("code") or "")
-    return entry.stale == "code" and any(len(prefix) >= MIN_CODE_DIGITS and code.startswith(prefix) for prefix in codes)
-
-
-def _refuse_unknown(entries: Sequence[TrialEntry], codes: Collection[str]) -> None:
-    """Raise an error for accepted codes that match no stale record, as they may be mistyped."""
-    stale = [entry for entry in entries if entry.stale == "code"]
-    unknown = [code for code in codes if not any(is_accepted(entry, [code]) for entry in stale)]
-    if unknown:
-        message = f"no skipped record has the code {join_names(unknown)}"
-        valid = (
-            join_names(dict.fromkeys(str(entry.trial.get("code"))[:CODE_DIGITS] for entry in stale))
-            or "none, as no record was skipped"
-        )
-        raise SpecError(Problem(code="unknown-code", path="--accept-code", message=message, valid=valid))
-
-
-def _rank(entry: TrialEntry) -> tuple[bool, bool, float]:
-    """Sort a record first, then the current code, then the latest."""
-    return entry.record is None, bool(entry.stale), -float(entry.provenance.get("ended") or 0)
+def _rank(entry: TrialEntry) -> tuple[bool, float]:
+    """Sort a record first, then the latest."""
+    return entry.record is None, -float(entry.provenance.get("ended") or 0)
 
 
 def _skipped(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
-    code = [entry for entry in stale if entry.stale == "code"]
-    if code:
-        yield (
-            f"Skipped: {_counted(code)}, because the code of its components has changed; "
-            f"run the study again, or accept it with {_flags(code)}"
-        )
-    if data := [entry for entry in stale if entry.stale == "data"]:
-        yield f"Skipped: {_counted(data)}, because the data has changed"
+    by_change: dict[tuple[str, ...], list[TrialEntry]] = {}
+    for entry in stale:
+        by_change.setdefault(entry.changed, []).append(entry)
+    for changed, entries in by_change.items():
+        advice = "" if DATA in changed else "; `paribus verify` tells whether this code computes the same"
+        yield f"Skipped: {_counted(entries)}, because of changes since: {join_names(changed, MAX_CHANGES)}{advice}"
     if foreign:
         yield f"Skipped: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
 
@@ -90,11 +72,6 @@ def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"Excluded: {name}: {reason}"
     if len(cells) > MOST:
         yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
-
-
-def _readmitted(chosen: Sequence[TrialEntry]) -> Iterator[str]:
-    if stale := [entry for entry in chosen if entry.stale]:
-        yield f"Made by other code than the current one, and accepted by {_flags(stale)}: {_counted(stale)}"
 
 
 def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
@@ -110,11 +87,6 @@ def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
         yield f"{entry.variant} seed {entry.seed}: {entry.state}: {reason}"
     if len(failed) > MOST:
         yield f"{len(failed) - MOST} more failed"
-
-
-def _flags(entries: Sequence[TrialEntry]) -> str:
-    """Return the options that accept these records: `--accept-code 0863ea79ca55 --accept-code e4cbf8d05904`."""
-    return " ".join(dict.fromkeys(f"--accept-code {str(entry.trial.get('code'))[:CODE_DIGITS]}" for entry in entries))
 
 
 def _counted(entries: Sequence[TrialEntry]) -> str:

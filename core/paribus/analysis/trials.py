@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from paribus.analysis.verdicts import Better
-from paribus.planning.identity import identity_of
+from paribus.planning.older_records import older_records
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import MAX_METRIC
-from paribus.storage.atomic import digest_json, parse_number
+from paribus.storage.atomic import parse_number
 from paribus.storage.store import State, Store, Trial
 from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
 
@@ -128,9 +128,6 @@ class FactorialCells:
         return tuple(self.name(*(Level(factor, 1) for factor in members(mask))) for mask in masks)
 
 
-Staleness = Literal["", "code", "data"]
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSpec:
@@ -180,7 +177,7 @@ class TrialEntry:
     record: Mapping[str, Any] | None = None
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
-    stale: Staleness = ""  # what has changed since the record was made
+    changed: tuple[str, ...] = ()  # what has changed since the record was made, which is stale then
     rehearsal: Mapping[str, Any] | None = None  # its first step in another process and environment
     parent: TrialEntry | None = None  # of a study with stages: the trial that it begins from
 
@@ -260,15 +257,12 @@ def load_entries(
     `parents` are the trials that they begin from; `records` are all records of the store, where they were read already.
     """
     planned = {trial.identity: trial for trial in trials}
+    parents = tuple(parents)
     shelf = _Shelf(store, {**{trial.identity: trial for trial in parents}, **planned}, records)
     entries = [shelf.entry(trial) for trial in planned.values()]
-    same = {shelf.line(trial.spec): trial for trial in planned.values()}
-    for identity, record in shelf.records.items():
-        document = store.trial(identity) or {}
-        trial = same.get(shelf.line(record["spec"])) if identity not in planned else None
-        if trial is not None and document:
-            stale: Staleness = "code" if document["corpus"] == trial.corpus else "data"
-            entries.append(shelf.entry(trial, {**document, "changes": dict(trial.changes)}, stale))
+    for older in older_records(store, planned.values(), parents, shelf.records):
+        document = {**older.document, "changes": dict(older.trial.changes)}
+        entries.append(shelf.entry(older.trial, document, older.changed))
     return entries
 
 
@@ -288,7 +282,9 @@ class _Shelf:
         self.planned = planned
         self.records = read_records(store) if records is None else records
 
-    def entry(self, trial: Trial, document: Mapping[str, Any] | None = None, stale: Staleness = "") -> TrialEntry:
+    def entry(
+        self, trial: Trial, document: Mapping[str, Any] | None = None, changed: tuple[str, ...] = ()
+    ) -> TrialEntry:
         """Return a trial and its parents; `document` is that of an older trial with the same spec."""
         document = document or trial.document()
         record = self.records.get(document["identity"])
@@ -300,7 +296,7 @@ class _Shelf:
             record=record,
             state=record["result"]["state"] if record else self.store.state(document["identity"]),
             failure=None if record else self.store.failure(document["identity"]),
-            stale=stale,
+            changed=changed,
             rehearsal=self.store.rehearsal(document["identity"]) if record else None,
             parent=self._before(begins, trial) if begins else None,
         )
@@ -310,21 +306,3 @@ class _Shelf:
             return self.entry(self.planned[identity])
         document = self.store.trial(identity)
         return None if document is None else self.entry(trial, document)
-
-    def line(self, spec: Mapping[str, Any]) -> str:
-        """Return a digest of a spec and of those it begins from, independent of code and data."""
-        began = spec.get("from") or {}
-        if "trial" not in began:
-            return identity_of(spec, "", "")
-        plain = {**spec, "from": {key: value for key, value in began.items() if key != "trial"}}
-        parent_spec = self._spec(began["trial"])
-        return digest_json(
-            [identity_of(plain, "", ""), began["trial"] if parent_spec is None else self.line(parent_spec)]
-        )
-
-    def _spec(self, identity: str) -> Mapping[str, Any] | None:
-        if identity in self.planned:
-            return self.planned[identity].spec
-        record = self.records.get(identity)
-        spec: Mapping[str, Any] | None = None if record is None else record["spec"]
-        return spec

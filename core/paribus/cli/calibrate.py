@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 )
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Number of concurrent trials of the pilot.")
 @store_option
-@click.option("--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code.")
 @click.option("--json", "as_json", is_flag=True, help="Print the estimates as JSON.")
 @click.pass_obj
 def verb(
@@ -47,7 +46,6 @@ def verb(
     pilot: int | None,
     jobs: int | None,
     store: Path,
-    accept_code: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Estimate the noise between seeds, and the seeds that an effect needs.
@@ -66,7 +64,7 @@ def verb(
         _run(planned, session, pilot, jobs, session.command("calibrate", study, *options, store=store))
         planned = planned.replan()
     try:
-        calibration = calibrate(planned, effect=effect, power=power, accept_code=accept_code)
+        calibration = calibrate(planned, effect=effect, power=power)
     except NotComparableError as error:
         command = session.command("calibrate", study, "--pilot", "5", store=store)
         codes = ("too-few", "no-records")

@@ -24,7 +24,6 @@ _VALID: Final = (
 )
 # What each of these options applies to; with anything else it would be ignored.
 _APPLIES_TO: Final = {
-    "--accept-code": ("a study",),
     "--results": ("a study",),
     "--metric": ("two folders of trials",),
     "--across-machines": ("two trials", "two folders of trials", "two benchmark reports"),
@@ -58,9 +57,6 @@ def _format_option(name: str, text: str) -> Callable[[_Command], _Command]:
 @click.argument("study")
 @click.argument("other", required=False)
 @store_option
-@click.option(
-    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the table marks them."
-)
 @click.option(
     "--metric",
     default="",
@@ -108,7 +104,6 @@ def verb(
     study: str,
     other: str | None,
     store: Path,
-    accept_code: tuple[str, ...],
     metric: str,
     machines: str | None,
     fail_if: tuple[str, ...],
@@ -128,7 +123,6 @@ def verb(
 
     gates, shape = parse_gates(fail_if), click.get_current_context().meta.get(_FORMAT, "text")
     given = {
-        "--accept-code": bool(accept_code),
         "--results": results is not None,
         "--metric": bool(metric),
         "--across-machines": machines == "any",
@@ -152,7 +146,7 @@ def verb(
     from paribus.report.terminal import show_table
 
     planned = planned_of(study, registry=session.index(), store=store)
-    table = compare(planned, accept_code=accept_code, strict=machines == "same")
+    table = compare(planned, strict=machines == "same")
     for line in planned.store.messages:
         note(line)
     if results is not None:

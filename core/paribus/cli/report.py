@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     "--attend", metavar="TEXT", help="Also show the attention maps of a trained model of each variant for this text."
 )
 @store_option
-@click.option(
-    "--accept-code", multiple=True, metavar="HASH", help="Also use records of this older code; the page marks them."
-)
 @click.pass_obj
 def verb(
     session: Session,
@@ -41,7 +38,6 @@ def verb(
     figures: Path | None,
     attend: str | None,
     store: Path,
-    accept_code: tuple[str, ...],
 ) -> int:
     """Write the results of a study to one HTML page.
 
@@ -59,10 +55,10 @@ def verb(
     planned = planned_of(study, registry=session.index(), store=store)
     path = output or Path(f"{planned.name}.html")
     refuse_other_file(path)
-    table = compare(planned, accept_code=accept_code)
+    table = compare(planned)
     for line in planned.store.messages:
         note(line)
-    trials = table_trials(planned, accept_code=accept_code)
+    trials = table_trials(planned)
     questions = {setting.name: comparison_spec(planned, setting) for setting in planned.plan.settings}
     section = _attention(session, attend, planned, trials)
     text = html_page(table, trials, questions, git_commit(), section)

@@ -73,6 +73,7 @@ def verb(
     from paribus.planning.api import study as planned_of
     from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
+    from paribus.runner.replay import stale_notes
     from paribus.runner.timing import timing_plan
     from paribus.slots.launcher import Plugins
 
@@ -88,6 +89,9 @@ def verb(
     pending = pending_trials(planned)
     for line in dict.fromkeys(earlier_measurements(planned)):
         note(line)
+    if pending:
+        for line in stale_notes(planned, session.command("verify", study, store=store)):
+            note(line)
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.reason}")
     if not pending and planned.plan.is_complete:

@@ -38,6 +38,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     """
     from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
+    from paribus.runner.replay import stale_notes
 
     planned = planned_of(study, registry=session.index(), store=store, read_only=True)
     if watched:
@@ -52,6 +53,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
             **({"stage": trial.stage} if trial.stage else {}),
             "seed": trial.seed,
             "state": states[trial.identity],
+            **_step(planned.store, trial.identity, states[trial.identity]),
             "identity": trial.identity,
             "reason": _failure_reason(planned.store, trial.identity, states[trial.identity]),
         }
@@ -64,7 +66,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
         return EXIT_OK
     if per_trial:
         folder = planned.store.folder
-        cells = [(_label(r), f"seed {r['seed']}", r["state"], str(folder(r["identity"]))) for r in rows]
+        cells = [(_label(r), f"seed {r['seed']}", _state(r), str(folder(r["identity"]))) for r in rows]
         for line in table(cells):
             out(line)
     else:
@@ -73,7 +75,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     for row in rows:
         if row["reason"]:
             note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['reason']}")
-    notes = [*pending_notes(planned.plan.tuned)]
+    notes = [*stale_notes(planned, session.command("verify", study, store=store)), *pending_notes(planned.plan.tuned)]
     if any(setting.untimed for setting in planned.plan.settings):
         from paribus.runner.match_time import unsolved_matches
 
@@ -107,10 +109,23 @@ def _failure_reason(store: Store, identity: str, state: str) -> str:
     return f"{failure['reason']}{store.log_hint(identity)}" if failure is not None else ""
 
 
+def _step(store: Store, identity: str, state: str) -> dict[str, int]:
+    """Return the last step of a trial that was interrupted, if it made one."""
+    from paribus.runner.progress import last_step
+    from paribus.storage.store import PROGRESS
+
+    step = last_step(store.folder(identity) / PROGRESS) if state == "interrupted" else 0
+    return {"step": step} if step else {}
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    return f"{row['state']} at step {row['step']}" if "step" in row else str(row["state"])
+
+
 def _label(row: Mapping[str, Any]) -> str:
     return ", ".join(str(row[key]) for key in ("variant", "setting", "stage") if key in row)
 
 
 def _state_counts(rows: list[dict[str, Any]], label: str) -> str:
-    counts = Counter(str(row["state"]) for row in rows if _label(row) == label)
+    counts = Counter(_state(row) for row in rows if _label(row) == label)
     return ", ".join(f"{count} {state}" for state, count in counts.most_common())

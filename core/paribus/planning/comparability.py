@@ -138,6 +138,17 @@ LOSSY: Final = Condition(
     describe=lambda trial: describe_loss(trial.spec["tokenizer"]["name"], trial.result["data"].get("lost_bytes")),
 )
 
+
+def engine_of(provenance: Mapping[str, Any]) -> str:
+    """Return the engine that a trial of an accelerator ran with, or that a replay showed to compute the same.
+
+    Empty for a trial of a CPU, whose identity has the epoch of its engine.
+    """
+    if (provenance.get("machine") or {}).get("device") == "cpu":
+        return ""
+    return str((provenance.get("verified") or provenance).get("engine"))
+
+
 CONDITIONS: Final = (
     Condition(
         "other-corpus",
@@ -226,6 +237,13 @@ CONDITIONS: Final = (
         "one number of threads, since another one rounds sums in another order",
         recorded=lambda trial: (trial.provenance.get("machine") or {}).get("threads"),
         withholds="strict verdicts",
+    ),
+    Condition(
+        "other-engine",
+        "the engine",
+        "one engine on accelerators, since equal numbers were proven on CPUs; `paribus verify` replays the records",
+        recorded=lambda trial: engine_of(trial.provenance),
+        withholds="pair",
     ),
     Condition(
         "other-host",

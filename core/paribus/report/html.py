@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from paribus.analysis.formatting import NO_VALUE, Grid, clean
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.errors import join_names
 from paribus.report import table_views
 from paribus.report.attention_section import AttentionSection
 from paribus.report.charts import Figure, with_theme
@@ -271,7 +272,8 @@ def _trials(table: Table, trials: Trials) -> Iterator[str]:
 def _state(entry: TrialEntry) -> str:
     """Return the state of a trial, what has changed since its record, and how it failed."""
     failure = str((entry.failure or {}).get("message", ""))
-    return ", ".join(filter(None, (entry.state, f"stale: the {entry.stale} changed" if entry.stale else "", failure)))
+    changes = f"changed since: {join_names(entry.changed)}" if entry.changed else ""
+    return ", ".join(filter(None, (entry.state, changes, failure)))
 
 
 def _certificates(lines: Sequence[tuple[str, str, str]]) -> str:

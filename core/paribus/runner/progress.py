@@ -250,6 +250,14 @@ class ProgressReader:
             return 0
 
 
+def last_step(path: Path) -> int:
+    """Return the last step in a progress file; 0 if it has none."""
+    reader, last = ProgressReader(path, from_start=True), 0
+    while lines := [line.step for line in reader.read()]:
+        last = max((last, *lines))
+    return last
+
+
 def trial_group(trial: Trial) -> TrialGroup:
     """Return a key that all seeds and tuning candidates of a variant share: one of them is rehearsed for all."""
     setting, tuning, _ = trial.setting.partition(f"{TUNING} ")

@@ -215,6 +215,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
     with suppress(OSError):
         store.files.unlink(folder / FAILURE)  # of an earlier attempt
     trial = {} if request.is_rehearsal else store.trial(request.identity) or {}
+    should_stop, on_step = _stopped_at(request.options.stop_at_step, should_stop, progress.write_step)
     has_loggers = request.options.loggers and not request.is_rehearsal
     seed = request.spec["seed"]
     context = TrialContext(
@@ -222,7 +223,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
         folder=folder,
         options=request.options,
         should_stop=should_stop,
-        on_step=progress.write_step,
+        on_step=on_step,
         on_message=progress.write_message,
         hooks=RehearsalHooks(registry.hook) if request.is_rehearsal else registry.hook,
         changes=trial.get("changes") or {},
@@ -237,6 +238,22 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
         select_device(request.job_slot, trainer)
     run_trial(request.spec, registry, context)
     return EXIT_OK
+
+
+def _stopped_at(
+    limit: int | None, should_stop: Callable[[], bool], on_step: Callable[[int, float], None]
+) -> tuple[Callable[[], bool], Callable[[int, float], None]]:
+    """Return both functions of a trial that stops at a step, too."""
+    if limit is None:
+        return should_stop, on_step
+    step = 0
+
+    def watch_step(current: int, loss: float) -> None:
+        nonlocal step
+        step = current
+        on_step(current, loss)
+
+    return lambda: should_stop() or step >= limit, watch_step
 
 
 def _run_timing(

@@ -20,6 +20,7 @@ from paribus.storage.atomic import (
     read_json,
     write_json,
 )
+from paribus.storage.engine import numbers_of_engine
 from paribus.storage.lease import HostIdentity
 from paribus.storage.lease import host_identity as this_machine
 from paribus.storage.lock import TrialLock
@@ -56,6 +57,7 @@ class Trial:
     setting: str = ""  # first setting that has this trial; not part of the identity
     budget_values: Mapping[str, Any] = field(default_factory=dict)  # options that the budget sets
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # baseline's values of `changes`, if not the base
+    components: Mapping[str, str] = field(default_factory=dict)  # hash of each component's code, by `slot.name`
 
     @property
     def label(self) -> str:
@@ -71,6 +73,8 @@ class Trial:
             "changes": dict(self.changes),
             "matched_values": dict(self.matched_values),
             "code": self.code,
+            "components": dict(self.components),
+            "engine": numbers_of_engine(),
             "corpus": self.corpus,
             **({"stage": self.stage, "parent_id": self.parent_id} if self.stage else {}),
             **({"setting": self.setting} if self.setting else {}),
@@ -145,7 +149,10 @@ class Store:
         if not self.lock(identity).is_free():
             return "running"
         failure = self.failure(identity)
-        return failure["state"] if failure is not None else "pending"
+        if failure is None:  # a process that was killed leaves none
+            return "interrupted" if (self.folder(identity) / PROGRESS).is_file() else "pending"
+        ended: State = failure["state"]
+        return ended
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield all intact records in the folder, earlier variants of the study included."""

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from paribus.storage.engine import engine_hash
+
 if TYPE_CHECKING:
     import torch
 
@@ -54,6 +56,7 @@ def provenance(started: float, training_seconds: float, contended: bool, device:
         "machine": machine(device),
         "visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         "versions": versions(),
+        "engine": engine_hash(),
         "pid": os.getpid(),
         "hash_seed": os.environ.get("PYTHONHASHSEED", ""),
     }

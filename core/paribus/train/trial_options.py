@@ -29,6 +29,7 @@ class TrialOptions:
 
     checkpoint_seconds: float = 30.0
     checkpoint_steps: int | None = None  # checkpoint every so many steps instead; for tests
+    stop_at_step: int | None = None  # interrupt the trial at this step, with a checkpoint; for a replay
     contended: bool = False  # other trials share the machine, so that measured speeds are rough
     loggers: tuple[Mapping[str, Any], ...] = ()  # Lightning loggers, by name and options
 

@@ -1,0 +1,84 @@
+"""Records that were made before the code or the data of a planned trial changed, and what changed since.
+
+Such a record is *stale*: it has the spec of a planned trial and another identity. `paribus verify` replays some of
+them, and keeps those that the present code computes as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, final
+
+from paribus.planning.identity import identity_of
+from paribus.storage.atomic import digest_json
+from paribus.storage.store import Store, Trial
+
+DATA: Final = "the data"
+ENGINE: Final = "the engine"
+EARLIER_CODE: Final = "code of an earlier version of paribus"  # whose records do not tell engine and components apart
+
+Record = Mapping[str, Any]
+
+
+@final
+class OlderRecord(NamedTuple):
+    """Record of a planned trial's spec with another identity."""
+
+    trial: Trial  # of the plan
+    document: Mapping[str, Any]  # the `trial.json` of the record
+    record: Record
+    changed: tuple[str, ...]  # what has changed since: the data, the engine, or components such as `attention.mine`
+
+
+def older_records(
+    store: Store, trials: Iterable[Trial], parents: Iterable[Trial], records: Mapping[str, Record]
+) -> Iterator[OlderRecord]:
+    """Yield the records of a store that have the spec of one of `trials` and another identity.
+
+    `parents` are the trials that they begin from; `records` are all records of the store, by identity.
+    """
+    planned = {trial.identity: trial for trial in trials}
+    lines = _SpecLines({**{trial.identity: trial.spec for trial in (*parents, *planned.values())}}, records)
+    trial_by_line = {lines.digest(trial.spec): trial for trial in planned.values()}
+    for identity, record in records.items():
+        trial = trial_by_line.get(lines.digest(record["spec"])) if identity not in planned else None
+        document = store.trial(identity) if trial is not None else None
+        if trial is not None and document:
+            yield OlderRecord(trial, document, record, changed_parts(document, trial))
+
+
+def changed_parts(document: Mapping[str, Any], trial: Trial) -> tuple[str, ...]:
+    """Return what has changed between an older trial and a planned one with the same spec."""
+    data = () if document["corpus"] == trial.corpus else (DATA,)
+    older, current = document.get("components"), trial.document()["components"]
+    if document["code"] == trial.code:
+        return data
+    if older is None:
+        return (*data, EARLIER_CODE)
+    components = tuple(name for name in sorted({*older, *current}) if older.get(name) != current.get(name))
+    engine = () if document.get("engine") == trial.document()["engine"] else (ENGINE,)
+    return (*data, *engine, *components)
+
+
+@final
+class _SpecLines:
+    """Digests of specs and of those that they begin from, independent of code and data."""
+
+    def __init__(self, specs: Mapping[str, Mapping[str, Any]], records: Mapping[str, Record]) -> None:
+        self._specs = specs
+        self._records = records
+
+    def digest(self, spec: Mapping[str, Any]) -> str:
+        source = spec.get("from") or {}
+        if "trial" not in source:
+            return identity_of(spec, "", "")
+        plain = {**spec, "from": {key: value for key, value in source.items() if key != "trial"}}
+        parent = self._spec(source["trial"])
+        return digest_json([identity_of(plain, "", ""), source["trial"] if parent is None else self.digest(parent)])
+
+    def _spec(self, identity: str) -> Mapping[str, Any] | None:
+        if identity in self._specs:
+            return self._specs[identity]
+        record = self._records.get(identity)
+        spec: Mapping[str, Any] | None = None if record is None else record["spec"]
+        return spec
