@@ -289,6 +289,8 @@ def _differences(recorded: Document, replayed: Document) -> Iterator[str]:
         for name, value in point.items():
             if not _is_same(value, other.get(name)):
                 yield f"`{name}` at step {point['step']}: {value} in the record, {other.get(name)} here"
+    if len(recorded["curve"]) != len(replayed["curve"]):
+        yield f"the number of evaluations: {len(recorded['curve'])} in the record, {len(replayed['curve'])} here"
     for name, value in recorded.items():
         if name not in ("certificate", "losses", "curve") and not _is_contained(value, replayed.get(name)):
             yield f"`{name}` of the result"
@@ -301,7 +303,7 @@ def _tensor_differences(older: Document, newer: Document) -> Iterator[str]:
     for name, tensor in older.items():
         if name not in newer:
             yield f"the tensor `{name}`, which only the record has"
-        elif newer[name]["value"] != tensor["value"]:
+        elif newer[name].get("value") != tensor["value"]:
             yield f"the initial values of `{name}`"
     for name in newer:
         if name not in older:
