@@ -292,7 +292,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_diverged_seed_is_shown_and_never_averaged": ("D1",),
         "a_metric_that_is_not_a_number_counts_as_diverged": ("D1",),
         "a_variant_that_always_diverged_has_a_verdict_and_is_never_better": ("D2",),
-        "stale_records_are_skipped_unless_their_code_is_accepted": ("B7", "D16"),
+        "stale_records_are_skipped_and_named": ("B7", "D16"),
         "only_common_seeds_are_compared": ("E4",),
         "a_single_seed_proves_nothing": ("E5",),
         "a_pair_with_two_versions_of_torch_is_skipped": ("E7",),

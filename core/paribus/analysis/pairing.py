@@ -74,7 +74,7 @@ def _mixed(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
     for condition in CONDITIONS:
         if condition.withholds == withheld and condition.recorded is not None:
             baseline, variant = map(condition.recorded, pair)
-            if baseline is not None and baseline != variant:
+            if None not in (baseline, variant) and baseline != variant:
                 texts.append(f"{condition.subject} {baseline} against {variant}")
     return ", ".join(texts)
 

@@ -139,13 +139,13 @@ LOSSY: Final = Condition(
 )
 
 
-def engine_of(provenance: Mapping[str, Any]) -> str:
+def engine_of(provenance: Mapping[str, Any]) -> str | None:
     """Return the engine that a trial of an accelerator ran with, or that a replay showed to compute the same.
 
-    Empty for a trial of a CPU, whose identity has the epoch of its engine.
+    None for a trial of a CPU, whose identity has the epoch of its engine.
     """
     if (provenance.get("machine") or {}).get("device") == "cpu":
-        return ""
+        return None
     return str((provenance.get("verified") or provenance).get("engine"))
 
 
@@ -240,7 +240,7 @@ CONDITIONS: Final = (
     ),
     Condition(
         "other-engine",
-        "the engine",
+        "engine",
         "one engine on accelerators, since equal numbers were proven on CPUs; `paribus verify` replays the records",
         recorded=lambda trial: engine_of(trial.provenance),
         withholds="pair",

@@ -15,7 +15,7 @@ from paribus.storage.store import Store, Trial
 
 DATA: Final = "the data"
 ENGINE: Final = "the engine"
-EARLIER_CODE: Final = "code of an earlier version of paribus"  # whose records do not tell engine and components apart
+CODE: Final = "the code"  # of a record that does not tell engine and components apart
 
 Record = Mapping[str, Any]
 
@@ -50,14 +50,14 @@ def older_records(
 def changed_parts(document: Mapping[str, Any], trial: Trial) -> tuple[str, ...]:
     """Return what has changed between an older trial and a planned one with the same spec."""
     data = () if document["corpus"] == trial.corpus else (DATA,)
-    older, current = document.get("components"), trial.document()["components"]
     if document["code"] == trial.code:
         return data
-    if older is None:
-        return (*data, EARLIER_CODE)
-    components = tuple(name for name in sorted({*older, *current}) if older.get(name) != current.get(name))
-    engine = () if document.get("engine") == trial.document()["engine"] else (ENGINE,)
-    return (*data, *engine, *components)
+    planned = trial.document()
+    engine = (ENGINE,) if document.get("engine", planned["engine"]) != planned["engine"] else ()
+    older, current = document.get("components") or {}, planned["components"]
+    names = sorted({*older, *current}) if older else ()
+    components = tuple(name for name in names if older.get(name) != current.get(name))
+    return (*data, *((*engine, *components) or (CODE,)))
 
 
 @final

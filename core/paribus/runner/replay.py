@@ -109,7 +109,7 @@ def stale_records(planned: PlannedStudy) -> list[OlderRecord]:
     older = [item for item in older_records(store, trials, trials, records) if item.trial.identity not in current]
     for trial in trials:  # of accelerators, whose engines are not proven by their epoch
         record = records.get(trial.identity)
-        if record is not None and engine_of(record["provenance"]) not in ("", engine_hash()):
+        if record is not None and engine_of(record["provenance"]) not in (None, engine_hash()):
             older.append(OlderRecord(trial, store.trial(trial.identity) or trial.document(), record, (ENGINE,)))
     latest: dict[str, OlderRecord] = {}
     for item in sorted(older, key=_preference):
@@ -148,7 +148,7 @@ def _without_replay(group: tuple[OlderRecord, ...], whole: bool) -> Replay | Non
     if DATA in older.changed:
         return replace(result, difference="the data has changed, so that another trial would run")
     provenance = older.record["provenance"]
-    if older.changed in ((), (ENGINE,)) and not engine_of(provenance):
+    if older.changed in ((), (ENGINE,)) and engine_of(provenance) is None:
         engine = str(provenance.get("engine"))
         if is_proven(engine, engine_hash()):
             return result

@@ -150,7 +150,9 @@ class Store:
             return "running"
         failure = self.failure(identity)
         if failure is None:  # a process that was killed leaves none
-            return "interrupted" if (self.folder(identity) / PROGRESS).is_file() else "pending"
+            folder = self.folder(identity)
+            has_ended = any(folder.glob(f"{RECORD}*"))  # its record is damaged
+            return "interrupted" if (folder / PROGRESS).is_file() and not has_ended else "pending"
         ended: State = failure["state"]
         return ended
 

@@ -85,9 +85,9 @@ def test_a_study_without_records_is_refused(study: Study, ask: Ask, states: list
 
 
 def test_stale_records_are_named_where_no_other_exists(make: Make, ask: Ask) -> None:
-    entries = [make(state="pending"), make(stale="code")]
+    entries = [make(state="pending"), make(changed=("the engine",))]
     with pytest.raises(
-        NotComparableError, match=r"no record to compare\. Skipped: 1 record .* --accept-code cccccccccccc"
+        NotComparableError, match=r"no record to compare\. Skipped: 1 record .* changes since: the engine"
     ):
         compare(entries, ask(entries))
 

@@ -272,15 +272,15 @@ def test_a_variant_that_always_diverged_has_a_verdict_and_is_never_better(study:
     assert table.baseline.flags == ("5/5 diverged",)
 
 
-def test_stale_records_are_skipped_unless_their_code_is_accepted(make: Make, ask: Ask, study: Study) -> None:
-    old = [make("mqa", seed, varied={"attention": "mqa"}, loss=loss, stale="code") for seed, loss in enumerate(WORSE)]
+def test_stale_records_are_skipped_and_named(make: Make, ask: Ask, study: Study) -> None:
+    old = [
+        make("mqa", seed, varied={"attention": "mqa"}, loss=loss, changed=("the engine",))
+        for seed, loss in enumerate(WORSE)
+    ]
     entries = [*study(baseline=BASE), *old]
     table = compare(entries, ask(entries))
     assert only(table).n == 0
-    assert any("--accept-code cccccccccccc" in note for note in table.notes)
-    readmitted = compare(entries, ask(entries), accept_code=["c" * 24])
-    assert only(readmitted).verdict == "worse"
-    assert any("accepted by" in warning for warning in readmitted.warnings)
+    assert any("changes since: the engine; `paribus verify`" in note for note in table.notes)
 
 
 # ------------------------------------------------------------------------------------------------ what is ok

@@ -1,23 +1,20 @@
-"""Selection of trials for a table: current code, and stale records on request."""
+"""Selection of trials for a table: records of the present code, and notes on all others."""
 
 from collections.abc import Callable
 
-import pytest
-
 from paribus.analysis.select_trials import MOST, select
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import SpecError
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
 
-CODE = "c" * 24
+CODE = ("the engine", "norm.mine")
 
 
-def stale(make: Make, seed: int = 0, *, ended: float = 0.0, kind: str = "code") -> TrialEntry:
+def stale(make: Make, seed: int = 0, *, ended: float = 0.0, changed: tuple[str, ...] = CODE) -> TrialEntry:
     edits = {"provenance/ended": ended}
-    return make("mqa", seed, varied={"attention": "mqa"}, stale=kind, edits=edits)
+    return make("mqa", seed, varied={"attention": "mqa"}, changed=changed, edits=edits)
 
 
 def test_a_stale_record_is_skipped_with_a_note(make: Make, ask: Ask) -> None:
@@ -25,44 +22,32 @@ def test_a_stale_record_is_skipped_with_a_note(make: Make, ask: Ask) -> None:
     selection = select(entries, ask(entries))
     assert selection.trials["mqa"] == {}
     assert selection.notes == (
-        "Skipped: 1 record (mqa: seed 0), because the code of its components has changed; "
-        f"run the study again, or accept it with --accept-code {CODE[:12]}",
-    )
-    assert selection.warnings == ()
-
-
-@pytest.mark.parametrize("code", [CODE, CODE[:12], CODE[:6]])
-def test_a_stale_record_is_accepted_by_its_code_with_a_warning(make: Make, ask: Ask, code: str) -> None:
-    entries = [make(), stale(make)]
-    selection = select(entries, ask(entries), [code])
-    assert selection.trials["mqa"] == {0: entries[1]}
-    assert selection.notes == ()
-    (warning,) = selection.warnings
-    assert warning.startswith(
-        f"Made by other code than the current one, and accepted by --accept-code {CODE[:12]}: 1 record"
+        "Skipped: 1 record (mqa: seed 0), because of changes since: the engine, norm.mine; "
+        "`paribus verify` tells whether this code computes the same",
     )
 
 
-def test_a_record_of_other_data_is_never_accepted(make: Make, ask: Ask) -> None:
-    entries = [make(), stale(make, kind="data")]
-    with pytest.raises(SpecError, match="no skipped record has the code c"):
-        select(entries, ask(entries), [CODE])
-    selection = select(entries, ask(entries))
-    assert selection.trials["mqa"] == {}
-    assert selection.notes == ("Skipped: 1 record (mqa: seed 0), because the data has changed",)
+def test_stale_records_are_grouped_by_what_has_changed(make: Make, ask: Ask) -> None:
+    entries = [make(), stale(make), stale(make, 1), stale(make, 2, changed=("the data", "the engine"))]
+    assert select(entries, ask(entries, seeds=(0, 1, 2))).notes == (
+        "Skipped: 2 records (mqa: seed 0, 1), because of changes since: the engine, norm.mine; "
+        "`paribus verify` tells whether this code computes the same",
+        "Skipped: 1 record (mqa: seed 2), because of changes since: the data, the engine",
+    )
 
 
-def test_fresh_records_are_preferred_to_stale_and_stale_to_none(make: Make, ask: Ask) -> None:
+def test_a_stale_record_is_never_used_and_not_named_where_another_replaces_it(make: Make, ask: Ask) -> None:
     fresh = make("mqa", varied={"attention": "mqa"})
     pending = make("mqa", varied={"attention": "mqa"}, state="pending")
     older, newer = stale(make, ended=1.0), stale(make, ended=2.0)
-    for entries, expected in (
-        ([stale(make), fresh], fresh),
-        ([pending, older, newer], newer),
-        ([newer, older, pending], newer),
-        ([older, fresh, newer], fresh),
-    ):
-        assert select(entries, ask(entries), [CODE]).trials["mqa"][0] is expected
+    for entries in ([stale(make), fresh], [older, fresh, newer]):
+        selection = select(entries, ask(entries))
+        assert selection.trials["mqa"][0] is fresh
+        assert selection.notes == ()
+    entries = [pending, older, newer]
+    selection = select(entries, ask(entries))
+    assert selection.trials["mqa"][0] is pending
+    assert any(note.startswith("Skipped: 2 records") for note in selection.notes)
 
 
 def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask) -> None:
@@ -97,12 +82,3 @@ def test_many_failures_end_with_a_count(make: Make, ask: Ask) -> None:
     notes = select(entries, ask(entries)).notes
     assert len(notes) == MOST + 1
     assert notes[-1] == "5 more failed"
-
-
-@pytest.mark.parametrize("code", ["deadbeef", "d" * 24, "ccc", ""])
-def test_an_accepted_code_without_records_is_refused(make: Make, ask: Ask, code: str) -> None:
-    entries = [make(), stale(make)]
-    with pytest.raises(SpecError, match=r"unknown-code.*no skipped record.*valid: cccccccccccc"):
-        select(entries, ask(entries), [code])
-    with pytest.raises(SpecError, match="valid: none, as no record was skipped"):
-        select([make()], ask([make()]), [code])

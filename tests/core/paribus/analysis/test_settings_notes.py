@@ -14,7 +14,7 @@ from paribus.analysis.api import UNRECORDED, table_trials
 from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.errors import NotComparableError, SpecError
+from paribus.errors import NotComparableError
 from paribus.planning.api import PlannedStudy
 from paribus.planning.plan import plan
 from paribus.planning.settings import BEST, SAME
@@ -125,16 +125,6 @@ def test_the_csv_has_a_row_for_each_variant_in_each_setting(two: Table) -> None:
     assert [record["setting"] for record in grid.records] == ["params", "params", "flops", "flops"]
     assert sum("All verdicts" in line for _, lines in grid.remarks for line in lines) == 1
     assert study_grid(two.other_settings[0]).columns[0].name == "variant"
-
-
-def test_a_code_is_accepted_in_the_settings_that_have_it(study: Study, ask: Ask) -> None:
-    fresh = study(**CLEAR)
-    stale = [replace(entry, stale="code") for entry in study(**CLEAR)]
-    settings = [(fresh, ask(fresh, setting="a")), (stale, ask(stale, setting="b"))]
-    table = compare_settings(settings, accept_code=["cccccccc"])
-    assert [setting_table.rows[0].n for setting_table in table.settings] == [3, 3]
-    with pytest.raises(SpecError, match="dddddddd"):
-        compare_settings(settings, accept_code=["cccccccc", "dddddddd"])
 
 
 # -------------------------------------------------------------------------------- through the public API, from a store

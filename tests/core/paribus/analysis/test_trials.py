@@ -97,18 +97,25 @@ def test_trials_are_loaded_with_their_state_in_the_store(tmp_path: Path) -> None
     assert [entry.record is not None for entry in entries] == [True, True, False, False]
     assert entries[2].failure is not None
     assert entries[2].failure["reason"] == "it fell"
-    assert all(entry.stale == "" and entry.overrides == {"attention": "mqa"} for entry in entries)
+    assert all(entry.changed == () and entry.overrides == {"attention": "mqa"} for entry in entries)
 
 
 @pytest.mark.parametrize(
-    ("code", "corpus", "stale"), [("old", "data", "code"), ("new", "other", "data"), ("old", "other", "data")]
+    ("code", "corpus", "changed"),
+    [
+        ("old", "data", ("the code",)),
+        ("new", "other", ("the data",)),
+        ("old", "other", ("the data", "the code")),
+    ],
 )
-def test_a_record_of_the_same_spec_and_other_code_is_stale(tmp_path: Path, code: str, corpus: str, stale: str) -> None:
+def test_a_record_of_the_same_spec_and_other_code_is_stale(
+    tmp_path: Path, code: str, corpus: str, changed: tuple[str, ...]
+) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, code, corpus))
     fresh, old = load_entries(store, [trial_of(0)])
-    assert (fresh.state, fresh.stale) == ("pending", "")
-    assert (old.state, old.stale, old.trial["code"], old.variant) == ("done", stale, code, "attention=mqa")
+    assert (fresh.state, fresh.changed) == ("pending", ())
+    assert (old.state, old.changed, old.trial["code"], old.variant) == ("done", changed, code, "attention=mqa")
 
 
 def test_a_record_of_another_spec_is_not_loaded(tmp_path: Path) -> None:

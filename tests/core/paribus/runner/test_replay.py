@@ -21,6 +21,7 @@ from paribus.storage import engine
 from paribus.storage.atomic import write_json
 from paribus.storage.engine import Epoch, engine_hash
 from paribus.storage.saved_model import RECORD
+from paribus.storage.store import TRIAL
 from paribus.train.trial_options import TrialOptions
 
 Study = dict[str, Any]
@@ -126,6 +127,25 @@ def test_a_difference_refuses_the_records_of_its_variant_by_name(
     assert results["baseline"].is_equal
     assert results["attention=mine"].difference.startswith("differs first in the loss of step 2: ")
     assert set(losses(planned())) == {("baseline", 0), ("baseline", 1)}
+
+
+def test_records_of_an_earlier_version_are_kept_by_a_replay(planned: Callable[..., PlannedStudy]) -> None:
+    before = paribus.run(planned())
+    expected = losses(before)
+    for trial in before.plan.trials:  # as version 2 wrote them
+        folder = before.store.folder(trial.identity)
+        document, record = trial.document(), before.store.record(trial.identity)
+        assert record is not None
+        older = {key: value for key, value in document.items() if key not in ("components", "engine")}
+        identity = f"0{trial.identity[1:]}" if trial.identity[0] != "0" else f"1{trial.identity[1:]}"
+        folder.rename(folder.with_name(identity))
+        del record["provenance"]["engine"]
+        write_json(folder.with_name(identity) / TRIAL, {**older, "identity": identity, "code": "version 2"})
+        write_json(folder.with_name(identity) / RECORD, {**record, "identity": identity})
+    assert not losses(planned())
+    assert {older.changed for older in stale_records(planned())} == {("the code",)}
+    assert all(result.is_equal and result.steps == 3 for result in paribus.verify(planned()))
+    assert losses(planned()) == expected
 
 
 def test_an_engine_that_was_proven_needs_no_replay(
