@@ -24,7 +24,7 @@ from paribus.planning.older_records import DATA, ENGINE, OlderRecord, older_reco
 from paribus.runner.jobs import RunOptions
 from paribus.runner.progress import TrialGroup, trial_group
 from paribus.storage.atomic import write_json
-from paribus.storage.engine import engine_hash, is_proven
+from paribus.storage.engine import engine_hash, is_proven_equal
 from paribus.storage.lock import LOCK
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, FINISHED, TRIAL, Store, Trial
@@ -148,10 +148,9 @@ def _without_replay(group: tuple[OlderRecord, ...], whole: bool) -> Replay | Non
     if DATA in older.changed:
         return replace(result, difference="the data has changed, so that another trial would run")
     provenance = older.record["provenance"]
-    if older.changed in ((), (ENGINE,)) and engine_of(provenance) is None:
-        engine = str(provenance.get("engine"))
-        if is_proven(engine, engine_hash()):
-            return result
+    on_cpu = engine_of(provenance) is None
+    if on_cpu and older.changed in ((), (ENGINE,)) and is_proven_equal(str(provenance.get("engine"))):
+        return result
     if older.record["result"].get("time_budget"):
         return replace(result, difference="a trial with a budget in seconds has other steps each time")
     return None

@@ -13,7 +13,15 @@ from paribus.planning import identity
 from paribus.storage import code_hash
 from paribus.storage import engine as engines
 from paribus.storage.code_hash import CodeHashes, closure, tree_hash
-from paribus.storage.engine import ENGINE, UNHASHED, Epoch, engine_files, hash_of_engine, is_proven, numbers_of_engine
+from paribus.storage.engine import (
+    ENGINE,
+    UNHASHED,
+    Epoch,
+    engine_files,
+    hash_of_engine,
+    is_proven_equal,
+    numbers_of_engine,
+)
 
 CORE = Path(paribus.__file__).parent
 DESCRIBING = {"__init__.py", "errors.py", "schema.py", "hookspecs.py"}
@@ -121,9 +129,11 @@ def test_engines_of_one_epoch_have_one_name_and_any_other_has_its_own(monkeypatc
     assert names["b"] == names["c"]
     assert names["b"][0] == "epoch 2"
     assert len(set(names.values())) == 3
-    assert is_proven("b", "c")
-    assert not is_proven("a", "b")
-    assert not is_proven("d")
+    assert not is_proven_equal("b")  # the present engine is d
+    monkeypatch.setattr(engines, "engine_hash", lambda: "b")
+    assert is_proven_equal("c")
+    assert not is_proven_equal("a")
+    assert not is_proven_equal("d")
 
 
 def test_all_that_training_and_measuring_import_is_hashed_or_named() -> None:
