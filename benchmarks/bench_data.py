@@ -19,11 +19,11 @@ from benchmarks.paired import Estimate, ratio
 
 import paribus
 from paribus import Vocabulary
+from paribus.datamodule.data import Data
+from paribus.datamodule.packing import PackedDocuments
+from paribus.datamodule.token_store import SplitTokens, encode_corpus
+from paribus.models.lightning_module import Model
 from paribus.parts.random_draws import Draw
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
-from paribus.train.packing import PackedDocuments
-from paribus.train.token_store import SplitTokens, encode_corpus
 from paribus_text.byte_pair import BytePair
 from paribus_text.text import Text
 

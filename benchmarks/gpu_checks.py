@@ -16,8 +16,8 @@ from benchmarks.gpu_trials import reduced_trial, steps, studies, trials
 from packaging.requirements import Requirement
 
 from paribus.errors import SpecError
+from paribus.models.layers import configure_layers
 from paribus.specs import resolved
-from paribus.train.layers import configure_layers
 
 SMALL = ("dims.width=64", "dims.layers=2", "dims.heads=4", "dims.length=128", "data.batch=4")
 FLOAT64, FLOAT32 = 1e-9, 2e-3  # relative errors of loss and gradients

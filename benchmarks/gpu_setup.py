@@ -16,15 +16,15 @@ from benchmarks.claims import Claim, microseconds, to_json
 from benchmarks.paired import Rounds
 from torch import Tensor
 
+from paribus.datamodule.data import Data
+from paribus.datamodule.token_store import EncodedCorpus, SplitTokens
+from paribus.models.assemble import build_data, build_model
+from paribus.models.evaluate import to_device
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import build_data, build_model
-from paribus.train.data import Data
-from paribus.train.evaluate import to_device
-from paribus.train.lightning_module import Model
-from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 T = TypeVar("T")
 

@@ -23,15 +23,15 @@ from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
 from paribus.assembly.cost import training_flops
+from paribus.datamodule.data import Data
 from paribus.kernels import KERNELS
 from paribus.kernels.blocked import Blocked
 from paribus.kernels.flex import Flex
+from paribus.models.evaluate import to_device
+from paribus.models.layers import configure_layers
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, TokenLayout
 from paribus.parts.context import Kernel
-from paribus.train.data import Data
-from paribus.train.evaluate import to_device
-from paribus.train.layers import configure_layers
-from paribus.train.lightning_module import Model
 
 TINY = ("dims.width=64", "dims.layers=2", "dims.heads=4", "dims.length=64")
 GPT2_VOCABULARY, BERT_VOCABULARY = 50_304, 30_528  # multiples of 64

@@ -21,9 +21,9 @@ from benchmarks.gpu_setup import Bench, model_and_data, random_tokens, registry
 from benchmarks.paired import estimate
 from lightning import Callback, LightningModule, Trainer
 
+from paribus.models.evaluate import to_device
 from paribus.parts.batch import Batch
 from paribus.specs import resolved
-from paribus.train.evaluate import to_device
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError, should_check_step
 

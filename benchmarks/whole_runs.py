@@ -95,9 +95,9 @@ def words(setting: Setting) -> list[str]:
 
 def write_examples(folder: Path, setting: Setting) -> Setting:
     """Write the examples that `paribus train` makes, fill its caches, and return the setting with its vocabulary."""
+    from paribus.models.assemble import build_data, load_corpus
     from paribus.registry import installed
     from paribus.specs import resolved
-    from paribus.train.assemble import build_data, load_corpus
 
     registry = installed()
     spec = resolved(*words(setting), registry=registry)

@@ -15,12 +15,12 @@ from paribus.assembly.cost import ModelCost, model_cost
 from paribus.cli.explain import describe_default, describe_traits, describe_values
 from paribus.errors import SpecError
 from paribus.hookspecs import SLOTS
+from paribus.models.assemble import meta_model
 from paribus.planning.identity import components_of
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE
 from paribus.testing.host_models import Case, component_node
-from paribus.train.assemble import meta_model
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDER: Final = Path("docs", "components")  # of the pages, beside the overview docs/components.md

@@ -107,7 +107,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture
 def one_thread() -> None:
     """Require that no other thread is running, because then jobs would run in this process instead of a forked one."""
-    from paribus.train.worker_pool import may_fork
+    from paribus.datamodule.worker_pool import may_fork
 
     torch = sys.modules.get("torch")
     if torch is not None:

@@ -28,6 +28,7 @@ from .inference.generate import GeneratedText as GeneratedText
 from .inference.generate import Generation as Generation
 from .inference.generate import generate as generate
 from .inference.generate import measure as measure
+from .models.adapt import adapt as adapt
 from .parts.attend import Attend as Attend
 from .parts.attention_planner import CrossAttention as CrossAttention
 from .parts.autocast_operation import AutocastOperation as AutocastOperation
@@ -160,7 +161,6 @@ from .slots.topology import TopologyTraits as TopologyTraits
 from .slots.topology import memory_of as memory_of
 from .specs.resolve import spec as spec
 from .storage.code_hash import code_fingerprint as code_fingerprint
-from .train.adapt import adapt as adapt
 from .train.api import assemble as assemble
 from .train.api import data as data
 from .train.api import load as load

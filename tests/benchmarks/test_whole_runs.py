@@ -21,9 +21,9 @@ from benchmarks.whole_runs import (
 )
 
 from paribus.assembly.cost import count_parameters
+from paribus.models.assemble import build_data, load_corpus, meta_model
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import build_data, load_corpus, meta_model
 
 
 @pytest.fixture(scope="module", params=SETTINGS)

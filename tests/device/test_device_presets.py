@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 import paribus
+from paribus.assembly.devices import move_batch
+from paribus.datamodule.tokenizer_state import TextCodec
 from paribus.errors import ParibusError
+from paribus.models.adapt import initial_model
+from paribus.models.assemble import build_data, load_corpus
+from paribus.models.evaluate import evaluate
+from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
 from paribus.parts.batch import Stream
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
@@ -21,13 +28,6 @@ from paribus.specs.resolve import check
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device
 from paribus.testing.small_model import SmallModel, tokens
-from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus
-from paribus.train.devices import move_batch
-from paribus.train.evaluate import evaluate
-from paribus.train.lightning_module import Model
-from paribus.train.optimizer_schedule import build_optimizer
-from paribus.train.tokenizer_state import TextCodec
 
 pytestmark = pytest.mark.device
 PRESETS: Final = [name for name in installed().index.presets if name.endswith("-tiny")]

@@ -13,12 +13,13 @@ from lightning import Callback, LightningModule, Trainer
 from tests.device.lightning_accelerator import trainer_options
 
 from paribus.errors import StoreError
+from paribus.evidence import digests
 from paribus.inference.generate import translate_validation
+from paribus.models.evaluate import to_device
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device
-from paribus.train import digests, trial
-from paribus.train.evaluate import to_device
+from paribus.train import trial
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError, should_check_step
 from paribus.train.trial_options import TrialOptions

@@ -133,7 +133,7 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_failed_acquire_names_owner_file_and_time": ("D12",),
         "a_lock_is_free_after_its_owner_is_killed": ("D12",),
     },
-    "core/paribus/train/test_checkpoint.py": {
+    "core/paribus/models/test_checkpoint.py": {
         "a_trial_is_not_resumed_in_another_environment": ("D15",),
         "a_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used": ("D13",),
         "unusable_checkpoints_are_reported_on_every_run": ("D13",),
@@ -143,22 +143,22 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
         "a_failed_save_leaves_a_valid_checkpoint_and_the_next_save_works": ("D10", "D11"),
         "a_kill_before_any_call_leaves_the_old_or_new_checkpoint": ("D8",),
     },
-    "core/paribus/train/test_encoding.py": {
+    "core/paribus/datamodule/test_encoding.py": {
         "an_id_outside_of_the_vocabulary_is_reported_with_its_position": ("C4",),
         "documents_and_sentences_without_ids_are_skipped_and_counted": ("C1",),
         "an_empty_split_is_rejected_with_the_skipped_documents": ("C1",),
     },
-    "core/paribus/train/test_left_out.py": {"pairs_that_do_not_fit_are_counted": ("C2",)},
-    "core/paribus/train/test_data.py": {
+    "core/paribus/datamodule/test_left_out.py": {"pairs_that_do_not_fit_are_counted": ("C2",)},
+    "core/paribus/datamodule/test_data.py": {
         "a_corpus_that_is_too_small_is_rejected": ("C2",),
         "workers_make_the_same_batches_in_the_same_order": ("C8",),
         "an_example_is_masked_anew_in_each_epoch_independently_of_its_batch": ("C8",),
     },
-    "core/paribus/train/test_token_store.py": {
+    "core/paribus/datamodule/test_token_store.py": {
         "a_document_in_both_splits_is_rejected_unless_allowed": ("C3",),
         "a_corpus_that_changes_during_reading_is_rejected_and_not_stored": ("C6",),
     },
-    "core/paribus/train/test_packing.py": {"packed_documents_have_the_losses_of_separate_documents": ("C7",)},
+    "core/paribus/datamodule/test_packing.py": {"packed_documents_have_the_losses_of_separate_documents": ("C7",)},
     "core/paribus/inference/test_generate.py": {"a_prompt_that_is_too_long_is_refused_with_the_limit": ("A9",)},
     "plugins/paribus_text/test_text.py": {
         "dropped_files_and_documents_are_counted_by_reason": ("C1",),

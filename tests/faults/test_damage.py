@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from paribus.errors import EXIT_OK
+from paribus.models.checkpoint import Checkpoint, environment_fingerprint, load_latest
 from paribus.registry import Registry
 from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import DAMAGED_SUFFIX, canonical_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import PROGRESS, Store, Trial
-from paribus.train.checkpoint import Checkpoint, environment_fingerprint, load_latest
 from paribus.train.trial import CHECKPOINTS
 from paribus.train.trial_options import TrialOptions
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import paribus
-from paribus.train.adapt import UNKNOWN_TOKENIZER
+from paribus.models.adapt import UNKNOWN_TOKENIZER
 
 transformers = pytest.importorskip("transformers")
 

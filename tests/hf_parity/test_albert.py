@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 import paribus
 from paribus import IGNORED, PADDING, SpecError, Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.lightning_module import Model
 
 pytest.importorskip("transformers")
 

@@ -16,9 +16,9 @@ from paribus import IGNORED, PADDING, Stream
 from paribus.assembly.forward_pass import BatchForward
 from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import export_tensors
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
-from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

@@ -14,9 +14,9 @@ from torch import nn
 import paribus
 from paribus import SpecError
 from paribus.conversion.api import families
+from paribus.models.assemble import meta_model
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import meta_model
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,12 +13,12 @@ from torch import nn
 import paribus
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.assemble import build_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import build_model
-from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

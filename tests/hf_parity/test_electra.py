@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import paribus
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

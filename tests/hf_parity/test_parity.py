@@ -16,11 +16,11 @@ import paribus
 from paribus import PADDING, Stream
 from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import export_tensors
+from paribus.models.assemble import meta_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import meta_model
-from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,10 +16,10 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 import paribus
 from paribus import SpecError, StoreError
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.storage.saved_model import read_model
-from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 
 transformers = pytest.importorskip("transformers")

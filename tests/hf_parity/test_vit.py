@@ -15,8 +15,8 @@ import paribus
 from paribus import SpecError, StoreError
 from paribus.conversion.api import families
 from paribus.conversion.tensor_mapping import export_tensors
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry
-from paribus.train.lightning_module import Model
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,13 +11,13 @@ from typing import Final
 import pytest
 import torch
 
+from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
+from paribus.datamodule.token_store import EncodedCorpus
+from paribus.models.assemble import build_data, build_model
+from paribus.models.precision import PRECISIONS
 from paribus.registry import Registry, installed
 from paribus.testing.conformance import ARCHITECTURE, CHECKS
 from paribus.testing.host_models import Case, HostModel, base_specs, host_models
-from paribus.train.assemble import build_data, build_model
-from paribus.train.precision import PRECISIONS
-from paribus.train.synthetic_corpus import encode_synthetic_corpus
-from paribus.train.token_store import EncodedCorpus
 
 pytestmark = [
     pytest.mark.processors,

@@ -12,8 +12,8 @@ from paribus.cli.console import Session, note, out, out_json, refuse_full, refus
 from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
-    from paribus.train.adapt import AdaptationReport
-    from paribus.train.warm_start import Kind, TensorTransfer
+    from paribus.models.adapt import AdaptationReport
+    from paribus.models.warm_start import Kind, TensorTransfer
 
 
 @click.command("adapt")

@@ -137,10 +137,10 @@ def _print(result: Complexity, shape: str) -> None:
 def _write_page(session: Session, result: Complexity, attentions: tuple[str, ...], path: Path) -> None:
     import torch
 
+    from paribus.evidence.provenance import processor_name
     from paribus.report.complexity_page import complexity_page
     from paribus.report.provenance import git_commit
     from paribus.storage.atomic import write_bytes
-    from paribus.train.provenance import processor_name
 
     settings = result.settings
     device = torch.cuda.get_device_name(settings.device) if settings.device != "cpu" else processor_name()

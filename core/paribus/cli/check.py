@@ -61,7 +61,7 @@ def _memory_warnings(session: Session, specs: Mapping[str, Mapping[str, Any]]) -
     No corpus is read, and files of a tokenizer or teacher may be missing here.
     """
     from paribus.assembly.metric_names import STAND_IN
-    from paribus.train.assemble import needs_corpus
+    from paribus.models.assemble import needs_corpus
     from paribus.train.step_memory import memory_shortage
 
     registry, warnings = session.registry(), []

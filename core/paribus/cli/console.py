@@ -18,8 +18,8 @@ from paribus.errors import DataError, Problem, SpecError, StoreError, escape_unp
 from paribus.storage.saved_model import RUNS, find_model, read_model
 
 if TYPE_CHECKING:
+    from paribus.models.lightning_module import Model
     from paribus.registry import Index, Registry
-    from paribus.train.lightning_module import Model
 
 STORE: Final = RUNS  # default folder of trials
 store_option: Final = click.option(
@@ -172,7 +172,7 @@ def wrapped(text: str, indent: int = 0) -> list[str]:
 def load_named_model(session: Session, name: str, store: Path) -> Model:
     """Load the model of a folder, or of the trial in `store` whose identity has this prefix."""
     saved_model = read_model(find_model(name, store))
-    from paribus.train.assemble import load_model
+    from paribus.models.assemble import load_model
 
     return load_model(saved_model, session.registry())
 

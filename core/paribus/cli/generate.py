@@ -14,7 +14,7 @@ from paribus.errors import EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.inference.generate import GeneratedText, Generation
-    from paribus.train.lightning_module import Model
+    from paribus.models.lightning_module import Model
 
 
 @click.command("generate")

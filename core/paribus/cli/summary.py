@@ -94,8 +94,8 @@ def _memory_text(side: str, spec: Mapping[str, Any], memory: StepMemory) -> str:
 
 def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     from paribus.assembly.cost import model_cost
+    from paribus.models.assemble import meta_model
     from paribus.specs import resolved
-    from paribus.train.assemble import meta_model
 
     plain = resolved(spec, *overrides, registry=registry)
     model = meta_model(plain, registry)
@@ -123,10 +123,10 @@ def _float32_reasons(spec: Mapping[str, Any], model: ModelParts, registry: Regis
     """Return the components that compute in float32 in spite of a mixed precision, with the reason."""
     import torch
 
+    from paribus.assembly.devices import training_device
+    from paribus.models.precision import training_precision
     from paribus.planning.identity import components_of
     from paribus.slots.component import Component
-    from paribus.train.devices import training_device
-    from paribus.train.precision import training_precision
 
     precision, device = training_precision(spec["trainer"]), training_device(spec)
     if precision is None or precision.autocast is None:
@@ -145,9 +145,9 @@ def _float32_reasons(spec: Mapping[str, Any], model: ModelParts, registry: Regis
 def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
     """Count the parameters of the teacher, which are not part of the model."""
     from paribus.assembly.cost import count_parameters
+    from paribus.models.assemble import meta_model
     from paribus.specs import resolved
     from paribus.storage.saved_model import read_model, unbound
-    from paribus.train.assemble import meta_model
 
     if "name" not in (spec.get("teacher") or {}):
         return None

@@ -98,9 +98,9 @@ def _with_trial_folder(word: str, store: Path) -> str:
 
 def _encode_corpus(registry: Registry, trial: Trial) -> None:
     """Encode the corpus, and report the dropped documents."""
+    from paribus.datamodule.encoding import dropped_summary
+    from paribus.models.assemble import load_corpus
     from paribus.runner.worker import pin_threads
-    from paribus.train.assemble import load_corpus
-    from paribus.train.encoding import dropped_summary
 
     pin_threads()
     text = load_corpus(trial.spec, registry)
@@ -117,7 +117,7 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from paribus.train.distributed import needs_process_group
+    from paribus.models.distributed import needs_process_group
     from paribus.train.step_memory import memory_shortage
 
     folder = store.create_folder(trial)

@@ -14,15 +14,15 @@ from torch import Tensor
 from paribus.assembly.components import make
 from paribus.conversion.source_model import ROLES, SourceModel, SourceTokenizer, read_source
 from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
+from paribus.datamodule.tokenizer_state import TextCodec
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
+from paribus.models.assemble import build_model, expected_vocabulary
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.slots.family import Family
 from paribus.slots.tokenizer import Tokenizer
 from paribus.specs import resolved
 from paribus.storage.saved_model import TOKENIZER
-from paribus.train.assemble import build_model, expected_vocabulary
-from paribus.train.lightning_module import Model
-from paribus.train.tokenizer_state import TextCodec
 
 _EXPRESSED: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout", "parts",

@@ -23,12 +23,12 @@ from paribus.inference.prompts import (
     require_text,
     resolve_model,
 )
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
 from paribus.registry import Registry
 from paribus.slots.objective import GenerationTarget
 from paribus.slots.topology import Topology, memory_of
-from paribus.train.lightning_module import Model
 
 Kind = Literal["self", "cross", "source"]
 KINDS: Final[tuple[Kind, ...]] = ("self", "cross", "source")

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.decoder import Decoder, pad_ids
 from paribus.inference.prompts import TextOrIds, as_prompts, encode_prompts, position_limit, resolve_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
-from paribus.train.lightning_module import Model
 
 Pool = Literal["mean", "first", "last", "none"]
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)

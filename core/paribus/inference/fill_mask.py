@@ -11,9 +11,9 @@ from torch import Tensor
 
 from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.prompts import TextOrIds, encode_text, require_text, resolve_model, vocabulary_size
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
-from paribus.train.lightning_module import Model
 
 
 class Candidate(NamedTuple):

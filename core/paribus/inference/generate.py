@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from paribus.datamodule.data import Data
+from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import DataError, Problem, SpecError
 from paribus.inference.decoder import Reader
 from paribus.inference.generation_config import GenerationConfig
@@ -22,14 +24,12 @@ from paribus.inference.prompts import (
     generation_target,
     resolve_model,
 )
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.slots.corpus import Tokens
 from paribus.slots.measure import GeneratedPair
 from paribus.slots.objective import GenerationTarget
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureResults, measure_runner
-from paribus.train.token_store import EncodedCorpus
 
 
 class GeneratedText(NamedTuple):

@@ -10,18 +10,18 @@ from typing import NamedTuple
 from torch import Tensor
 
 from paribus.assembly.cost import scores_the_vocabulary
+from paribus.datamodule.tokenizer_state import TextCodec
 from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
 from paribus.inference.decoder import Decoder
 from paribus.inference.generation_config import GenerationConfig
+from paribus.models.assemble import load_corpus, load_model
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.slots.objective import GenerationTarget, Objective, Prompt
 from paribus.slots.position import Position
 from paribus.slots.topology import Topology
 from paribus.specs import resolved
 from paribus.storage.saved_model import read_model
-from paribus.train.assemble import load_corpus, load_model
-from paribus.train.lightning_module import Model
-from paribus.train.tokenizer_state import TextCodec
 
 TextOrIds = str | Sequence[int]
 """Text or token ids."""

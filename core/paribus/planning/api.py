@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     """Return a digest of the text that a spec's corpus and tokenizer read now; this does not import torch."""
+    from paribus.datamodule.corpus_fingerprint import corpus_fingerprint
     from paribus.slots.corpus import Corpus
     from paribus.slots.tokenizer import Tokenizer
-    from paribus.train.corpus_fingerprint import corpus_fingerprint
 
     classes = LazyRegistry(index)
     corpus = corpus_fingerprint(make(classes, "corpus", spec["corpus"], kind=Corpus), cache_folder() / "tokens")
@@ -65,7 +65,7 @@ class PlannedStudy:
 
     def check_shapes(self, spec: Mapping[str, Any]) -> None:
         """Assemble a resolved spec on the meta device, to raise the errors that only its components can find."""
-        from paribus.train.assemble import meta_model
+        from paribus.models.assemble import meta_model
 
         meta_model(spec, self.classes or LazyRegistry(self.index))
 
@@ -190,8 +190,8 @@ def _examples_digest(classes: Classes) -> Callable[[Mapping[str, Any]], str]:
     """Return a function that digests the validation examples of a spec. A call imports torch and encodes the corpus."""
 
     def digest_of(spec: Mapping[str, Any]) -> str:
-        from paribus.train.assemble import build_data, load_corpus
-        from paribus.train.digests import validation_digest
+        from paribus.evidence.digests import validation_digest
+        from paribus.models.assemble import build_data, load_corpus
 
         return validation_digest(build_data(spec, classes, load_corpus(spec, classes)))
 
@@ -202,7 +202,7 @@ def _lost_bytes(classes: Classes) -> Callable[[Mapping[str, Any]], float]:
     """Return a function that measures what a spec's tokenizer loses. A call imports torch and encodes the corpus."""
 
     def share_of(spec: Mapping[str, Any]) -> float:
-        from paribus.train.assemble import load_corpus
+        from paribus.models.assemble import load_corpus
 
         return load_corpus(spec, classes).lost
 

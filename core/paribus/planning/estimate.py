@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from paribus.assembly.cost import ModelCost, model_cost, training_flops
+from paribus.assembly.devices import synchronize, training_device
+from paribus.evidence.provenance import peak_memory, reset_peak_memory
+from paribus.models.assemble import meta_model
+from paribus.models.evaluate import compute_metrics, evaluation_mode
 from paribus.planning.plan import Plan, first_step
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
-from paribus.train.assemble import meta_model
-from paribus.train.devices import synchronize, training_device
-from paribus.train.evaluate import compute_metrics, evaluation_mode
-from paribus.train.provenance import peak_memory, reset_peak_memory
 from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import Shortage, memory_shortage, step_memory
 from paribus.train.trial import DEFAULT_STEPS

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError
+from paribus.evidence.provenance import processor_name
 from paribus.planning.identity import ComponentCode
 from paribus.planning.settings import BudgetMatch, TimeMeasurement
 from paribus.planning.variants import Spec, Specs, resolve
@@ -27,7 +28,6 @@ from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
 from paribus.studies.options import TIME
 from paribus.studies.study import Study
-from paribus.train.provenance import processor_name
 
 FOLDER: Final = "matching"
 _NOT_IN_A_STEP: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}

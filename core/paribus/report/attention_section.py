@@ -59,8 +59,8 @@ def attention_section(
 def _maps(text: str, entry: TrialEntry, store: Store, registry: Registry) -> AttentionMaps:
     """Return the attention maps of a trial: of a model with a source, those between the source and its output."""
     from paribus.inference.attention_maps import attend
+    from paribus.models.assemble import load_model
     from paribus.storage.saved_model import read_model
-    from paribus.train.assemble import load_model
 
     model = load_model(read_model(store.folder(entry.identity)), registry)
     has_source = any(part.path == "body" and part.cross is not None for part in model.topology.parts)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, final
 
 from paribus.errors import EXIT_BUG
+from paribus.models.parent_process import die_with_parent
 from paribus.runner.outcomes import EXIT_RETRY
 from paribus.runner.progress import JobLog
 from paribus.runner.signals import STOP_SIGNALS, StopRequest, catch_signals
 from paribus.runner.worker import exit_on_signal
-from paribus.train.parent_process import die_with_parent
 
 RunJob = Callable[[str, StopRequest], int]
 """Runs a request and returns an exit code; stops when the `StopRequest` is requested."""

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from paribus.errors import EXIT_OK, ParibusError
+from paribus.models.parent_process import die_with_parent
 from paribus.runner.fork_server_loop import ForkServerLoop, RunJob, fork_obstacle
 from paribus.runner.other_environment import other_import_clock
 from paribus.runner.signals import STOP_SIGNALS, StopRequest
 from paribus.runner.worker import WorkerRequest, pin_threads, run_request
 from paribus.slots.launcher import Job
-from paribus.train.parent_process import die_with_parent
 
 if TYPE_CHECKING:
     from paribus.registry import Registry

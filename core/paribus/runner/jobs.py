@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from paribus.assembly.components import make
+from paribus.datamodule.worker_pool import cores
 from paribus.errors import Problem
 from paribus.planning.api import PlannedStudy
 from paribus.planning.plan import first_step
@@ -24,7 +25,6 @@ from paribus.storage.lease import LeaseMonitor
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import State, Store, Trial
 from paribus.train.trial_options import TrialOptions
-from paribus.train.worker_pool import cores
 
 REHEARSAL_STUDY: Final = "rehearsal"
 LOCKED_SECONDS: Final = 5.0  # wait for trials of other runners, once nothing else is left to run

@@ -213,8 +213,8 @@ def _copy_checkpoints(store: Store, ends: Store, older: OlderRecord) -> bool:
 
 def _compare_beginning(beginnings: Store, older: OlderRecord, group: tuple[OlderRecord, ...]) -> Replay:
     """Compare the first steps of a record with their replay, which ended with a checkpoint."""
-    from paribus.train.checkpoint import Checkpoint, environment_fingerprint, load_latest
-    from paribus.train.devices import training_device
+    from paribus.assembly.devices import training_device
+    from paribus.models.checkpoint import Checkpoint, environment_fingerprint, load_latest
 
     identity = older.record["identity"]
     result = Replay(older=older, records=group)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
+from paribus.models.parent_process import die_with_parent
 from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
@@ -28,7 +29,6 @@ from paribus.specs.trainer_options import max_seconds, requested_processes
 from paribus.storage.atomic import FILES, Files, remove_temporary_files, write_json
 from paribus.storage.lease import HostIdentity, LostLeaseError
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
-from paribus.train.parent_process import die_with_parent
 from paribus.train.trial_options import TrialOptions
 
 if TYPE_CHECKING:
@@ -273,8 +273,8 @@ def _measure_steps(
     """Measure the steps of a timing request, and write the results with the machine's description."""
     import torch
 
-    from paribus.train.devices import training_device
-    from paribus.train.provenance import provenance
+    from paribus.assembly.devices import training_device
+    from paribus.evidence.provenance import provenance
     from paribus.train.spec_costs import time_groups, untimed_reason
 
     specs = timing["specs"]

@@ -17,20 +17,22 @@ from paribus.storage.code_hash import CodeHashes
 ROOT: Final = Path(__file__).parents[1]  # of the package
 EPOCHS: Final = ROOT / "storage" / "epochs.json"
 HASH_LENGTH: Final = 16  # hexadecimal digits of an engine's hash: 64 bits
-ENGINE: Final = ("random_keys.py", "slots", "parts", "kernels", "assembly", "train", "inference")
+ENGINE: Final = (
+    "random_keys.py", "slots", "parts", "kernels", "assembly", "datamodule", "models", "evidence", "train", "inference"
+)  # fmt: skip
 UNHASHED: Final = frozenset(
     f"{name}.py"
     for name in (
         "slots/family",  # conversion, before a trial
         "train/api",  # public functions, which trials do not call
         "train/logger_callback",
-        "train/progress",
-        "train/provenance",
+        "datamodule/progress",
+        "evidence/provenance",
         "train/spec_costs",  # sizes that planning matches, which are in the spec, and speeds
         "train/step_memory",  # predicted sizes
-        "train/synthetic_corpus",  # of predictions and of the conformance kit
+        "datamodule/synthetic_corpus",  # of predictions and of the conformance kit
         "train/trial_options",
-        "train/worker_pool",  # its results have the order of its items, whatever the number of processes
+        "datamodule/worker_pool",  # its results have the order of its items, whatever the number of processes
         "inference/attention_maps",
         "inference/embed",
         "inference/fill_mask",

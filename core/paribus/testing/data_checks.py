@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from paribus.assembly.components import make
+from paribus.datamodule.synthetic_corpus import SyntheticCorpus, corpus_for_tokenizer
 from paribus.errors import DataError
 from paribus.random_keys import key32
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.train.synthetic_corpus import SyntheticCorpus, corpus_for_tokenizer
 
 MAX_DOCUMENTS: Final = 20  # documents that a check reads of a corpus
 

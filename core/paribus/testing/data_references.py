@@ -18,7 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from paribus.datamodule.data import VALIDATION
+from paribus.datamodule.examples import Examples
 from paribus.errors import ParibusError
+from paribus.models.assemble import build_model
+from paribus.models.evaluate import evaluation_mode
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Tokens
@@ -29,10 +33,6 @@ from paribus.testing.host_models import Case, HostModel
 from paribus.testing.measure_setup import evaluated_model, make_measure, measure_setup
 from paribus.testing.objective_setup import EPOCH, SEED, ObjectiveSetup, objective_setup, with_fields, with_length
 from paribus.testing.small_model import TOLERANCE, max_difference, noise
-from paribus.train.assemble import build_model
-from paribus.train.data import VALIDATION
-from paribus.train.evaluate import evaluation_mode
-from paribus.train.examples import Examples
 
 DRAWS: Final = ((SEED, EPOCH, 0.75), (SEED, VALIDATION, 1.0))  # seed, epoch, and progress of the training
 COUNT: Final = 12  # examples

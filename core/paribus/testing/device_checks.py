@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from paribus.assembly.devices import move_batch
+from paribus.models.evaluate import compute_metrics
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.planning.identity import components_of
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device, unavailable_reason
 from paribus.testing.small_model import tokens
 from paribus.testing.training_checks import model_and_data, optimizer_of
-from paribus.train.devices import move_batch
-from paribus.train.evaluate import compute_metrics
-from paribus.train.lightning_module import Model
 
 TOLERANCE: Final = 1e-6  # relative to the largest value, in float64; kernels sum in another order
 CHUNKS: Final = (5, 1, 1, 3)  # tokens of each step of decoding

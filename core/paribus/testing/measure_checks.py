@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.errors import ParibusError
+from paribus.models.assemble import build_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import PADDING, Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.slots.measure import GeneratedPair
@@ -30,8 +32,6 @@ from paribus.testing.measure_setup import (
     used_members,
 )
 from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
-from paribus.train.assemble import build_model
-from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel
 
 RELATIVE_TOLERANCE: Final = 1e-4  # float32 sums in another order

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, final
 
 from paribus.assembly.components import make
+from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
+from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import ParibusError
 from paribus.inference.generate import translate_validation
+from paribus.models.assemble import build_data, build_model
+from paribus.models.evaluate import evaluation_mode
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.slots.measure import EvaluatedModel, Measure
 from paribus.testing.host_models import Case, HostModel
-from paribus.train.assemble import build_data, build_model
-from paribus.train.evaluate import evaluation_mode
-from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel, measured_model
-from paribus.train.synthetic_corpus import encode_synthetic_corpus
-from paribus.train.token_store import EncodedCorpus
 
 LENGTH: Final = 32
 BATCHES: Final = (8, 3)  # batch sizes

@@ -11,7 +11,13 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.forward_pass import BatchForward
+from paribus.datamodule.data import Data
+from paribus.datamodule.examples import Examples
+from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
+from paribus.datamodule.token_store import EncodedCorpus, SplitTokens
 from paribus.errors import ParibusError, SpecError
+from paribus.models.assemble import build_data, build_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Ints, Labels, Tokens
@@ -19,12 +25,6 @@ from paribus.slots.objective import LossTerm, Objective, TrainingExamples
 from paribus.specs import resolved
 from paribus.testing.host_models import Case, HostModel
 from paribus.testing.small_model import noise
-from paribus.train.assemble import build_data, build_model
-from paribus.train.data import Data
-from paribus.train.examples import Examples
-from paribus.train.lightning_module import Model
-from paribus.train.synthetic_corpus import encode_synthetic_corpus
-from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 BATCH: Final = 8
 LENGTH: Final = 32

@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from paribus.assembly.components import make
+from paribus.datamodule.synthetic_corpus import WORDS, SyntheticCorpus
 from paribus.errors import DataError, ParibusError
 from paribus.slots.corpus import PIXEL_VALUES, pixels_to_text
 from paribus.slots.tokenizer import Tokenizer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import Spec, option_specs
 from paribus.testing.purity_checks import process_fault
-from paribus.train.synthetic_corpus import WORDS, SyntheticCorpus
 
 LONG_TEXT: Final = " ".join(WORDS * 1200)
 TEXTS: Final = (

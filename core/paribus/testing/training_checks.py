@@ -9,15 +9,15 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from paribus.datamodule.data import Data
+from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
 from paribus.errors import DataError, SpecError
+from paribus.models.assemble import build_data, build_model
+from paribus.models.lightning_module import Model
 from paribus.parts.weight_conversion import WeightConverter
 from paribus.specs import resolved
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, draw_seed, max_difference
-from paribus.train.assemble import build_data, build_model
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
-from paribus.train.synthetic_corpus import encode_synthetic_corpus
 
 STEPS: Final = 8
 LENGTH: Final = 32

@@ -1,1 +1,1 @@
-"""Training of one trial: data, model, loop, checkpoints and provenance."""
+"""Training of one trial: its loop, callbacks, measures, costs and options."""

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paribus.datamodule.data import Data
+from paribus.datamodule.tokenizer_state import write_text, write_tokenizer_json
+from paribus.models.adapt import initial_model
+from paribus.models.assemble import build_data, load_corpus, load_model, model_without_corpus
+from paribus.models.checkpoint import save_weights
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import MODEL, WEIGHTS, read_model
-from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus, load_model, model_without_corpus
-from paribus.train.checkpoint import save_weights
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
-from paribus.train.tokenizer_state import write_text, write_tokenizer_json
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

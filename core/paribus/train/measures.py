@@ -13,19 +13,19 @@ from torch import Tensor
 from paribus.assembly.components import Classes, make
 from paribus.assembly.forward_pass import BatchForward
 from paribus.assembly.metric_names import trial_info
+from paribus.datamodule.data import VALIDATION, Data
+from paribus.datamodule.examples import Examples
+from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import Problem, SpecError
+from paribus.models.assemble import longer_examples
+from paribus.models.evaluate import compute_metrics, evaluation_mode, to_device
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Shape
 from paribus.random_keys import key32
 from paribus.slots.measure import GeneratedPair, Measure, TrialInfo
 from paribus.slots.tokenizer import Vocabulary
-from paribus.train.assemble import longer_examples
-from paribus.train.data import VALIDATION, Data
-from paribus.train.evaluate import compute_metrics, evaluation_mode, to_device
-from paribus.train.examples import Examples
-from paribus.train.lightning_module import Model
-from paribus.train.token_store import EncodedCorpus
 
 Point = Mapping[str, Any]
 

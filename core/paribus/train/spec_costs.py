@@ -17,14 +17,14 @@ import torch
 from paribus.assembly.build import ModelParts
 from paribus.assembly.components import Classes
 from paribus.assembly.cost import constant_state, count_parameters, decoding_state, model_cost, training_flops
+from paribus.assembly.devices import move_batch, synchronize, training_device
+from paribus.models.adapt import initial_model
+from paribus.models.assemble import build_data, load_corpus, meta_model
+from paribus.models.layers import configure_layers, is_compiled_in_part, report_compile_errors
+from paribus.models.optimizer_schedule import build_optimizer
+from paribus.models.precision import BF16_MIXED, FLOAT32, matmul_precision, training_precision
 from paribus.registry import Registry
 from paribus.storage.saved_model import read_model
-from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus, meta_model
-from paribus.train.devices import move_batch, synchronize, training_device
-from paribus.train.layers import configure_layers, is_compiled_in_part, report_compile_errors
-from paribus.train.optimizer_schedule import build_optimizer
-from paribus.train.precision import BF16_MIXED, FLOAT32, matmul_precision, training_precision
 
 Spec = Mapping[str, Any]
 

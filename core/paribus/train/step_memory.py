@@ -21,20 +21,20 @@ from torch.utils._pytree import tree_iter, tree_map_only
 
 from paribus.assembly.build import ModelParts
 from paribus.assembly.cost import model_cost, scored_positions
+from paribus.assembly.devices import training_device
+from paribus.datamodule.synthetic_corpus import COUNT, encode_synthetic_corpus
+from paribus.models.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
+from paribus.models.averaged_weights import average_type
+from paribus.models.layers import configure_layers
+from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
+from paribus.models.precision import Precision, training_precision
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.specs.fields import EMA_DECAY
 from paribus.specs.trainer_options import requested_processes, uses_sharding
 from paribus.storage.saved_model import read_model, unbound
-from paribus.train.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
-from paribus.train.averaged_weights import average_type
-from paribus.train.devices import training_device
-from paribus.train.layers import configure_layers
-from paribus.train.lightning_module import Model
-from paribus.train.optimizer_schedule import build_optimizer
-from paribus.train.precision import Precision, training_precision
-from paribus.train.synthetic_corpus import COUNT, encode_synthetic_corpus
 
 Spec = Mapping[str, Any]
 

@@ -20,16 +20,18 @@ from lightning.pytorch.profilers import PassThroughProfiler
 
 from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
+from paribus.assembly.devices import determinism_restored
+from paribus.datamodule.data import Data
+from paribus.datamodule.encoding import dropped_summary
+from paribus.datamodule.tokenizer_state import TextCodec, write_text
 from paribus.errors import Problem, SpecError
-from paribus.registry import Registry
-from paribus.specs.fields import EMA_DECAY
-from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
-from paribus.storage.atomic import FILES, Files, write_json
-from paribus.storage.saved_model import RECORD, WEIGHTS
-from paribus.train.ablation_probe import probe_variant
-from paribus.train.adapt import initial_model
-from paribus.train.assemble import build_data, load_corpus
-from paribus.train.checkpoint import (
+from paribus.evidence.ablation_probe import probe_variant
+from paribus.evidence.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
+from paribus.evidence.provenance import provenance, reset_peak_memory
+from paribus.evidence.step_checks import StepChecks
+from paribus.models.adapt import initial_model
+from paribus.models.assemble import build_data, load_corpus
+from paribus.models.checkpoint import (
     Checkpoint,
     UnusableCheckpoints,
     environment_fingerprint,
@@ -38,21 +40,19 @@ from paribus.train.checkpoint import (
     parameter_digest,
     save_weights,
 )
-from paribus.train.data import Data
-from paribus.train.devices import determinism_restored
-from paribus.train.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
-from paribus.train.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device, unsharded
-from paribus.train.encoding import dropped_summary
-from paribus.train.evaluate import learning_thresholds, unigram_baselines
-from paribus.train.layers import configure_layers, report_compile_errors
-from paribus.train.lightning_module import Model
+from paribus.models.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device, unsharded
+from paribus.models.evaluate import learning_thresholds, unigram_baselines
+from paribus.models.layers import configure_layers, report_compile_errors
+from paribus.models.lightning_module import Model
+from paribus.models.precision import matmul_precision
+from paribus.models.training_clock import TrainingClock
+from paribus.registry import Registry
+from paribus.specs.fields import EMA_DECAY
+from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
+from paribus.storage.atomic import FILES, Files, write_json
+from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
-from paribus.train.precision import matmul_precision
-from paribus.train.provenance import provenance, reset_peak_memory
-from paribus.train.step_checks import StepChecks
-from paribus.train.tokenizer_state import TextCodec, write_text
-from paribus.train.training_clock import TrainingClock
 from paribus.train.trial_callback import (
     LOSS_READ_INTERVAL,
     UNLIMITED_STEPS,

@@ -12,18 +12,18 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from paribus.datamodule.data import Data, join_shares
+from paribus.evidence.digests import batch_digest, chain_digest, optimizer_options
+from paribus.evidence.step_checks import StepChecks, compile_step
+from paribus.models.averaged_weights import AveragedWeights
+from paribus.models.checkpoint import Checkpoint, environment_fingerprint, restore, save
+from paribus.models.distributed import ProcessRank, full_tensor, is_sharded, unsharded
+from paribus.models.evaluate import evaluate
+from paribus.models.lightning_module import Model
+from paribus.models.training_clock import TrainingClock, is_evaluation_due
 from paribus.parts.batch import Batch
 from paribus.storage.atomic import FILES, Files
-from paribus.train.averaged_weights import AveragedWeights
-from paribus.train.checkpoint import Checkpoint, environment_fingerprint, restore, save
-from paribus.train.data import Data, join_shares
-from paribus.train.digests import batch_digest, chain_digest, optimizer_options
-from paribus.train.distributed import ProcessRank, full_tensor, is_sharded, unsharded
-from paribus.train.evaluate import evaluate
-from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasureRunner
-from paribus.train.step_checks import StepChecks, compile_step
-from paribus.train.training_clock import TrainingClock, is_evaluation_due
 
 CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients
 UNLIMITED_STEPS: Final = 1 << 62  # steps of a training run that ends after a time

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from paribus.datamodule.data import Data
+from paribus.datamodule.token_store import EncodedCorpus, SplitTokens
+from paribus.models.assemble import build_data, build_model
+from paribus.models.lightning_module import Model
 from paribus.random_keys import key32
 from paribus.registry import Registry, installed
 from paribus.slots.corpus import Labels
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import build_data, build_model
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
-from paribus.train.token_store import EncodedCorpus, SplitTokens
 
 SMALL = ("dims.width=16", "dims.layers=2", "dims.heads=4", "dims.length=16", "dims.vocabulary=null")
 NO_TOKENIZER: Any = None  # of random ids

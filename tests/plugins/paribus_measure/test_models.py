@@ -9,7 +9,7 @@ import torch
 
 import paribus
 from paribus import Draw, Registry, SpecError
-from paribus.train.assemble import longer_examples
+from paribus.models.assemble import longer_examples
 from paribus_measure.induction_score import InductionScore
 from paribus_measure.length_extrapolation import LengthExtrapolation
 from paribus_measure.position_sensitivity import PositionSensitivity

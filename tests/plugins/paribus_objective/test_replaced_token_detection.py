@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, Stream, TrainingExamples, Vocabulary
 from paribus.assembly.forward_pass import BatchForward
+from paribus.datamodule.data import share_of
+from paribus.models.assemble import build_data, build_model, load_corpus
+from paribus.models.evaluate import token_unigram_loss, validation_targets
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.assemble import build_data, build_model, load_corpus
-from paribus.train.data import share_of
-from paribus.train.evaluate import token_unigram_loss, validation_targets
-from paribus.train.lightning_module import Model
 from paribus.train.trial import TrialContext, run_trial
 from paribus_objective.replaced_token_detection import sample
 

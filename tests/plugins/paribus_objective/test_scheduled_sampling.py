@@ -11,8 +11,8 @@ from torch import Tensor
 
 import paribus
 from paribus import Draw, SpecError, Vocabulary
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.lightning_module import Model
 
 Build = Callable[..., Any]
 FEEDBACK = ("sampled", "argmax", "straight-through", "soft")

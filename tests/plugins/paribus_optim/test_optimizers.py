@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus.train.states import fill_optimizer, pack_optimizer
+from paribus.models.states import fill_optimizer, pack_optimizer
 from paribus_optim import optimizer
 
 NAMES = sorted(optimizer())

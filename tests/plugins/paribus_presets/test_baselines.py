@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from paribus.models.evaluate import UNIGRAM_TOLERANCE
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
-from paribus.train.evaluate import UNIGRAM_TOLERANCE
 from paribus.train.trial import TrialContext, run_trial
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

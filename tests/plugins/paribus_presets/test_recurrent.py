@@ -4,8 +4,8 @@ import pytest
 
 import paribus
 from paribus.assembly.cost import count_parameters
+from paribus.models.assemble import meta_model
 from paribus.registry import installed
-from paribus.train.assemble import meta_model
 
 LSTM = 4 * (1024 * 1024 + 1024 * 1024 + 2 * 1024)  # four gates, with the two biases of torch
 RNNSEARCH = {  # K = 1000, E = 620, R = 500, and 30,000 words on either side, after the appendix of the paper

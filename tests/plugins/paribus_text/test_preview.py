@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paribus.train.token_store import encode_corpus
+from paribus.datamodule.token_store import encode_corpus
 from paribus_text import preview
 from paribus_text.bytes import Bytes
 from paribus_text.text import Text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus import DataError, Document, SpecError
-from paribus.train.token_store import encode_corpus
+from paribus.datamodule.token_store import encode_corpus
 from paribus_text.bytes import Bytes
 from paribus_text.table import Table
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paribus import DataError, Split
-from paribus.train.token_store import encode_corpus
+from paribus.datamodule.token_store import encode_corpus
 from paribus_text import preview, token_files
 from paribus_text.token_files import TokenFiles
 from paribus_text.token_ids import TokenIds

@@ -30,8 +30,8 @@ from paribus import (
     Topology,
     memory_of,
 )
+from paribus.models.lightning_module import Model
 from paribus.parts.stack import Layer
-from paribus.train.lightning_module import Model
 from paribus_embedding.token_table import TokenTable
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 from paribus_norm.layer_norm import LayerNorm

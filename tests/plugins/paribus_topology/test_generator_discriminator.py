@@ -10,12 +10,12 @@ from torch import Tensor
 import paribus
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.assemble import build_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.train.assemble import build_model
-from paribus.train.lightning_module import Model
 
 TOKENS = torch.randint(8, 40, (3, 9), generator=torch.Generator().manual_seed(0))
 VOCABULARY = Vocabulary(40, {name: at for at, name in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))})

@@ -7,7 +7,7 @@ import torch
 
 import paribus
 from paribus import SpecError
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 TOKENS = torch.tensor([[30, 14, 41, 51, 92], [65, 35, 89, 79, 32]])
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Output, Stream
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
 Get = Callable[[str], Tensor]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from paribus import Output, Stream
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 SOURCES = [[30, 14, 41, 51, 92], [65, 35, 89]]
 Recurrent = Callable[..., Model]

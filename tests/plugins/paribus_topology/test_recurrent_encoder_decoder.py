@@ -12,9 +12,9 @@ import paribus
 from paribus import Output, SpecError, StepInput, Stream, memory_of
 from paribus.assembly.cost import model_cost, tokens_per_part
 from paribus.complexity.counting import flop_counter
+from paribus.models.assemble import meta_model
+from paribus.models.lightning_module import Model
 from paribus.registry import installed
-from paribus.train.assemble import meta_model
-from paribus.train.lightning_module import Model
 
 SOURCES, TARGETS = [[30, 14, 41, 51, 92], [65, 35, 89]], [[79, 32, 38, 46], [26, 43, 38, 32]]
 INDEX = installed(no_plugins=True).index

@@ -140,7 +140,7 @@ def test_a_swap_that_changes_nothing_withholds_the_verdict(pair: Pair) -> None:
 
 
 def test_data_that_depends_on_the_model_withholds_the_verdict(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    from paribus.train import data
+    from paribus.datamodule import data
 
     calls = iter(range(100))
     monkeypatch.setattr(data, "order", lambda seed, epoch, count: order(seed + next(calls), epoch, count))

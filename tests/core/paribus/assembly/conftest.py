@@ -13,8 +13,8 @@ from torch import Tensor
 
 from paribus import Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.lightning_module import Model
 
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny")
 ATTENTIONS = ("mha", "gqa", "mqa", "restricted")

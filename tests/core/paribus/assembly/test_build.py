@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from paribus import Pair, Position, PositionTraits, Role, Shape, SpecError
 from paribus.assembly.build import ModelParts
+from paribus.models.assemble import meta_model
+from paribus.models.lightning_module import Model
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import meta_model
-from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 PRESETS = ("gpt-tiny", "encoder-tiny", "seq2seq-tiny", "bert-tiny", "gpt2", "bert-base")

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from paribus import Stream, memory_of
+from paribus.datamodule.data import Data
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
 
 pytestmark = [
     pytest.mark.slow,

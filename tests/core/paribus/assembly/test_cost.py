@@ -11,13 +11,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from paribus.assembly.build import ModelParts
 from paribus.assembly.cost import ModelCost, count_parameters, model_cost, tokens_per_part
 from paribus.assembly.forward_pass import BatchForward
+from paribus.datamodule.data import Data
+from paribus.models.assemble import meta_model
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.context import Capture
 from paribus.registry import Registry
 from paribus.specs import resolved
-from paribus.train.assemble import meta_model
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 Feed = Callable[..., Data]

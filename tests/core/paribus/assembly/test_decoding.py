@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paribus import PADDING, DataError, Stream, memory_of
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 Hidden = Callable[..., Tensor]
 ROWS = 16

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from paribus import Capture, Cost, FeedForward, Load, Shape, SpecError, Stream
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
-from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 TOKENS = torch.arange(24).view(2, 12) + 15

@@ -11,8 +11,8 @@ from torch import Tensor
 import paribus
 from paribus import SpecError
 from paribus.assembly.build import shared_layers
-from paribus.train.checkpoint import save_weights
-from paribus.train.lightning_module import Model
+from paribus.models.checkpoint import save_weights
+from paribus.models.lightning_module import Model
 
 TINY = ("dims.width=16", "dims.heads=2", "dims.layers=4", "dims.length=16", "tokenizer=bytes")
 

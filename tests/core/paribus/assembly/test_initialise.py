@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.initialise import standard_normal
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 DRAWN = {"query", "key", "value", "residual", "inner", "embedding", "head", "weight"}
 

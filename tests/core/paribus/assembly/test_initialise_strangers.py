@@ -32,9 +32,9 @@ from paribus import (
 )
 from paribus.assembly.cost import model_cost
 from paribus.assembly.initialise import standard_normal
+from paribus.models.checkpoint import load_weights, save_weights
+from paribus.models.lightning_module import Model
 from paribus.registry import Registry
-from paribus.train.checkpoint import load_weights, save_weights
-from paribus.train.lightning_module import Model
 
 Assemble = Callable[..., Model]
 

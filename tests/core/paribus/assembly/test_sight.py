@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from paribus import Stream
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 Hidden = Callable[..., Tensor]
 ROWS = 12

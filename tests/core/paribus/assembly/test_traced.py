@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
+from paribus.datamodule.data import Data
+from paribus.models.lightning_module import Model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning:torch"),  # dynamo's own

@@ -11,10 +11,10 @@ import torch
 from paribus import AutocastOperation
 from paribus.cli.main import main
 from paribus.cli.summary import _summary, format_value, spec_differences
+from paribus.models.assemble import meta_model
 from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
 from paribus.train import step_memory
-from paribus.train.assemble import meta_model
 from paribus.train.step_memory import rule_of_thumb
 
 

@@ -13,6 +13,7 @@ import paribus
 from paribus.inference.decoder import Decoder, Reader
 from paribus.inference.generation_config import GenerationConfig
 from paribus.inference.generation_strategies import Hypothesis, sample_texts
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
 from paribus.registry import installed
 from paribus.slots.objective import Prompt
@@ -21,7 +22,6 @@ from paribus.specs.load import load
 from paribus.specs.resolve import check
 from paribus.testing.matrix import AXES, UNREAD, Matrix, Row
 from paribus.testing.small_model import SmallModel, noise
-from paribus.train.lightning_module import Model
 
 PROMPTS = ((17,), (20, 21, 22, 23, 24), (30, 31, 30))
 SOURCES = ((16, 18, 19, 25), (26,), (33, 32, 27))

@@ -10,7 +10,7 @@ import torch
 
 import paribus
 from paribus.errors import DataError, SpecError
-from paribus.train.lightning_module import Model
+from paribus.models.lightning_module import Model
 
 Assembled = Callable[..., Model]
 TEXT, SOURCE = "The 3rd", "A paragraph"

@@ -12,10 +12,10 @@ from torch import nn
 
 from paribus.inference.decoder import Decoder, Reader, pad_ids
 from paribus.inference.generation_config import GenerationConfig
+from paribus.models.lightning_module import Model
 from paribus.parts.stack import Layer
 from paribus.slots.objective import Prompt
 from paribus.testing.matrix import Row
-from paribus.train.lightning_module import Model
 
 MAX_TOKENS = 5
 GREEDY = GenerationConfig()

@@ -7,8 +7,8 @@ import torch
 
 import paribus
 from paribus import DataError, SpecError
+from paribus.models.lightning_module import Model
 from paribus.testing.simulated_device import NAME, simulated_device
-from paribus.train.lightning_module import Model
 
 TINY = ("dims.width=16", "dims.layers=3", "dims.length=24", "dims.vocabulary=300")
 TEXTS = ["The while statement.", "Two", "A text that is longer than the others are, by far."]

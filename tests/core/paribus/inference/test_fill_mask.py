@@ -10,8 +10,8 @@ import torch
 
 import paribus
 from paribus.errors import DataError, SpecError
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
-from paribus.train.lightning_module import Model
 
 Assembled = Callable[..., Model]
 TEXT = "The <mask>th para<mask>raph"

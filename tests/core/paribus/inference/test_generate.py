@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import paribus
+from paribus.datamodule.tokenizer_state import TextCodec
 from paribus.errors import DataError, SpecError, StoreError
 from paribus.inference.prompts import require_text
+from paribus.models.lightning_module import Model
 from paribus.slots.tokenizer import Vocabulary
 from paribus.storage.saved_model import TEXT
 from paribus.testing.small_model import noise
-from paribus.train.lightning_module import Model
-from paribus.train.tokenizer_state import TextCodec
 
 Assembled = Callable[..., Model]
 PROMPTS = ("The import statement", "A", "Something else ")

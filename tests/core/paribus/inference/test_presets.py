@@ -9,8 +9,8 @@ import pytest
 
 import paribus
 from paribus.errors import ParibusError
+from paribus.models.lightning_module import Model
 from paribus.registry import installed
-from paribus.train.lightning_module import Model
 
 NEITHER: Final = {"not-an-image", "cannot-write", "cannot-fill"}
 TINY: Final = sorted(name for name in installed().index.presets if name.endswith("-tiny"))

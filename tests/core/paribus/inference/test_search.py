@@ -13,13 +13,13 @@ from tests.core.paribus.inference.conftest import first_texts, log_probabilities
 from paribus.inference.decoder import Decoder, Reader
 from paribus.inference.generation_config import GenerationConfig
 from paribus.inference.generation_strategies import Hypothesis, beam_search
+from paribus.models.assemble import build_model
+from paribus.models.lightning_module import Model
 from paribus.registry import installed
 from paribus.slots.objective import Prompt
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.testing.small_model import noise
-from paribus.train.assemble import build_model
-from paribus.train.lightning_module import Model
 
 VOCABULARY_SIZE = MAX_TOKENS = 4
 FULL_WIDTH = VOCABULARY_SIZE**MAX_TOKENS

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import paribus
+from paribus.datamodule.data import Data
 from paribus.errors import DataError, SpecError
 from paribus.inference.generate import translate_validation
+from paribus.models.evaluate import evaluate
+from paribus.models.lightning_module import Model
 from paribus.testing.small_model import noise
-from paribus.train.data import Data
-from paribus.train.evaluate import evaluate
-from paribus.train.lightning_module import Model
 
 SMALL = ("dims.width=16", "dims.layers=1", "dims.heads=4", "data.batch=8", "data.validation=8")
 DATES = "corpus={name: dates, pairs: 40, held_out: 12}"

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import IGNORED
+from paribus.datamodule.data import Data
+from paribus.models.evaluate import compute_metrics, evaluation_mode
+from paribus.models.lightning_module import Model
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
 from paribus.parts.chunked_loss import map_in_chunks, summed_cross_entropy
 from paribus.registry import Registry
-from paribus.train.data import Data
-from paribus.train.evaluate import compute_metrics, evaluation_mode
-from paribus.train.lightning_module import Model
 from paribus.train.step_memory import LiveBytes
 from paribus.train.trial import TrialContext, run_trial
 

@@ -13,9 +13,9 @@ import paribus
 from paribus.assembly.metric_names import metric_names
 from paribus.cli.main import main
 from paribus.errors import EXIT_SPEC, SpecError
+from paribus.models.assemble import build_model, expected_vocabulary
 from paribus.registry import Registry
 from paribus.specs.resolve import resolved
-from paribus.train.assemble import build_model, expected_vocabulary
 
 PRESETS = sorted(paribus.installed(no_plugins=True).index.presets)
 TINY = [name for name in PRESETS if name.endswith("tiny")]

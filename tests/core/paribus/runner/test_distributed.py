@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 import torch
 
+from paribus.datamodule.worker_pool import may_fork
 from paribus.errors import DataError, Problem, SpecError
+from paribus.models.distributed import ProcessRank, process_count, run_distributed, set_current_device, validate_devices
+from paribus.models.tensor_file import read_tensors
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.storage.atomic import canonical_json, read_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
 from paribus.storage.store import Trial
-from paribus.train.distributed import ProcessRank, process_count, run_distributed, set_current_device, validate_devices
-from paribus.train.tensor_file import read_tensors
 from paribus.train.trial import TrialContext, _trainer, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 from paribus.train.trial_options import TrialOptions
-from paribus.train.worker_pool import may_fork
 
 BOTH = {"accelerator": "cpu", "devices": 2, "strategy": "ddp"}
 PIECES = {**BOTH, "strategy": "fsdp"}
@@ -85,7 +85,7 @@ def test_a_trial_ends_when_a_process_fails_that_the_first_waits_for(failure: str
     source = f"""
 import os, sys, time
 import torch
-from paribus.train import distributed
+from paribus.models import distributed
 torch.set_num_threads(1)
 distributed.ABORT_SECONDS = 0.5
 
@@ -107,7 +107,7 @@ def test_the_processes_of_a_trial_end_with_a_killed_first_process(tmp_path: Path
 import os, time
 from pathlib import Path
 import torch
-from paribus.train.distributed import run_distributed
+from paribus.models.distributed import run_distributed
 torch.set_num_threads(1)
 path = Path({str(tmp_path)!r}, "pid")
 
@@ -143,7 +143,7 @@ def test_an_error_that_every_process_finds_is_reported_as_it_is() -> None:
 
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["paribus.train.distributed"], "may_fork", lambda: False)
+    monkeypatch.setattr(sys.modules["paribus.models.distributed"], "may_fork", lambda: False)
     with pytest.raises(SpecError, match=r"trainer-error.*trainer.devices"):
         run_distributed(BOTH, lambda ranks: ranks)
 

@@ -94,7 +94,7 @@ def test_records_of_an_engine_that_computes_the_same_are_kept_and_nothing_is_tra
         record = after.store.record(trial.identity)
         assert record is not None
         assert record["provenance"]["verified"]["identity"] in {trial.identity for trial in before.plan.trials}
-        assert paribus.load(after.store.folder(trial.identity), registry=after.classes) is not None
+        assert (after.store.folder(trial.identity) / "weights.safetensors").is_file()
     assert losses(before) == expected  # the old ones stay
 
 

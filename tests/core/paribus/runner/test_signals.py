@@ -76,7 +76,9 @@ def test_an_interruption_names_the_resume_command_and_can_be_pickled() -> None:
 
 
 def test_an_orphaned_process_exits() -> None:
-    code = "import os; from paribus.train.parent_process import die_with_parent; die_with_parent(os.getpid()); print(1)"
+    code = (
+        "import os; from paribus.models.parent_process import die_with_parent; die_with_parent(os.getpid()); print(1)"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (EXIT_TERMINATED, "")
     code = code.replace("getpid", "getppid")

@@ -98,8 +98,8 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     previous = engine()
     replace(tmp_path / "random_keys.py", "def key32", "# a comment\ndef key32")
     replace(tmp_path / "train" / "trial.py", '"""', '"""Other words. ')
-    replace(tmp_path / "train" / "progress.py", "1.0", "2.0")
-    replace(tmp_path / "train" / "worker_pool.py", "1.0", "2.0")
+    replace(tmp_path / "datamodule" / "progress.py", "1.0", "2.0")
+    replace(tmp_path / "datamodule" / "worker_pool.py", "1.0", "2.0")
     replace(tmp_path / "train" / "trial_options.py", "30.0", "60.0")
     assert engine() == previous
 
@@ -109,7 +109,7 @@ def test_a_comment_a_docstring_and_a_progress_bar_keep_every_identity(
     [
         ("random_keys.py", '"little"', '"big"'),  # random draws
         ("inference/generation_strategies.py", "def ", "CONSTANT = 1\n\n\ndef "),  # BLEU and chrF
-        ("train/training_clock.py", "10_000", "1_000"),  # schedules of a budget in seconds
+        ("models/training_clock.py", "10_000", "1_000"),  # schedules of a budget in seconds
     ],
 )
 def test_a_change_of_what_is_computed_changes_every_identity(

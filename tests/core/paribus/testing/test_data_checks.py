@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from paribus import Corpus, Document, Tokenizer, Vocabulary, image_document
+from paribus.datamodule.synthetic_corpus import SyntheticCorpus
 from paribus.registry import installed
 from paribus.testing import examine
 from paribus.testing.conformance import REFERENCE, checks_of
-from paribus.train.synthetic_corpus import SyntheticCorpus
 
 Factory = Callable[..., Any]
 FailureOf = Callable[[type[Any], str], str]

@@ -9,11 +9,11 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
+from paribus.datamodule.data import Data
+from paribus.evidence.digests import batch_digest
+from paribus.models.evaluate import evaluate
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.train.data import Data
-from paribus.train.digests import batch_digest
-from paribus.train.evaluate import evaluate
-from paribus.train.lightning_module import Model
 
 pytestmark = [
     pytest.mark.filterwarnings(

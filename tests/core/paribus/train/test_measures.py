@@ -10,12 +10,12 @@ import torch
 import paribus
 from paribus import EvaluatedModel, Example, GeneratedPair, Measure, MeasureTraits, Problem, Range, SpecError, TrialInfo
 from paribus.assembly.metric_names import metric_names
+from paribus.models.evaluate import evaluate
+from paribus.models.lightning_module import Model
 from paribus.planning.identity import components_of
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.train import measures as module
-from paribus.train.evaluate import evaluate
-from paribus.train.lightning_module import Model
 from paribus.train.measures import MeasuredModel, MeasureRunner, measured_model
 from paribus.train.trial import TrialContext, run_trial
 

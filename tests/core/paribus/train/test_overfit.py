@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from paribus.train.data import Data
-from paribus.train.lightning_module import Model
+from paribus.datamodule.data import Data
+from paribus.models.lightning_module import Model
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import pytest
 
 from paribus.assembly.cost import decoding_state, model_cost
 from paribus.errors import SpecError
+from paribus.models.assemble import meta_model
 from paribus.planning.api import study
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
 from paribus.train import spec_costs
-from paribus.train.assemble import meta_model
 from paribus.train.spec_costs import QUANTITIES, count_quantity, time_groups
 
 SMALL = ("dims.width=32", "dims.layers=2", "dims.heads=4", "dims.length=16")

@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 import paribus
 from paribus import Cost, FeedForward, Load, Shape
+from paribus.models.assemble import meta_model
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train import step_memory as module
-from paribus.train.assemble import meta_model
 from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import LiveBytes, StepMemory, memory_shortage, rule_of_thumb, step_memory
 
@@ -92,8 +92,8 @@ MEASURE = """
 import gc, json, sys, torch
 from paribus.registry import installed
 from paribus.specs import resolved
-from paribus.train.assemble import load_corpus
-from paribus.train.provenance import peak_memory, reset_peak_memory
+from paribus.models.assemble import load_corpus
+from paribus.evidence.provenance import peak_memory, reset_peak_memory
 from paribus.train.spec_costs import TimedSteps
 torch.set_num_threads(1)
 registry, cpu = installed(), torch.device("cpu")

@@ -1,0 +1,1 @@
+"""From corpora to batches: encoding, token store, packing, examples, and the LightningDataModule."""

@@ -1,0 +1,1 @@
+"""What a record proves: digests, probes, checks of steps, and provenance."""

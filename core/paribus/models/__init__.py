@@ -1,0 +1,1 @@
+"""The LightningModule of a spec: assembled, evaluated, distributed, adapted, saved and restored."""

@@ -1,0 +1,117 @@
+"""Optimizer and learning-rate schedule of a training run, as Lightning's `configure_optimizers` returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus.models.training_clock import SCHEDULE_STEPS, TrainingClock
+from paribus.slots.optimizer import Optimizer
+from paribus.slots.schedule import Schedule
+
+if TYPE_CHECKING:
+    from lightning.pytorch.utilities.types import OptimizerLRScheduler
+
+HALF: Final = (torch.bfloat16, torch.float16)
+WEIGHT: Final = "float32"  # the copy of a parameter, among its state
+
+
+def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
+    """Build the optimizer of a model's trainable parameters; matrices and vectors are in separate groups.
+
+    Parameters in half precision are updated in float32.
+    """
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
+    vectors = [parameter for parameter in trainable if parameter.ndim < 2]
+    if any(parameter.dtype in HALF for parameter in trainable):
+        return Float32Updates(component, matrices, vectors)
+    return component.build(matrices, vectors)
+
+
+@final
+class Float32Updates(torch.optim.Optimizer):
+    """Optimizer of parameters in half precision. It updates float32 copies (master weights), and rounds the results.
+
+    In bfloat16 alone, an update of less than 0.4 % of a weight is lost, and so is that of a moving average with a
+    factor of 0.999.
+    """
+
+    def __init__(self, component: Optimizer, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> None:
+        copies = {parameter: nn.Parameter(_unrounded(parameter.detach())) for parameter in (*matrices, *vectors)}
+        self.updates = component.build([copies[matrix] for matrix in matrices], [copies[vector] for vector in vectors])
+        rounded = {copy: parameter for parameter, copy in copies.items()}
+        groups = [
+            {**group, "params": [rounded[copy] for copy in group["params"]]} for group in self.updates.param_groups
+        ]
+        super().__init__(groups, self.updates.defaults)
+        self.copies = copies
+        self._weights = {parameter: copy.detach() for parameter, copy in copies.items()}  # the same memory
+        self._versions = {parameter: parameter._version for parameter in copies}
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch overloads it
+        loss = None if closure is None else closure()
+        self._restore()
+        for group, inner in zip(self.param_groups, self.updates.param_groups, strict=True):
+            inner.update({key: value for key, value in group.items() if key != "params"})  # such as the learning rate
+        for parameter, copy in self.copies.items():
+            copy.grad = None if parameter.grad is None else parameter.grad.to(copy.dtype)
+        self.updates.step()
+        with torch.no_grad():
+            for parameter, copy in self.copies.items():
+                copy.grad = None
+                parameter.copy_(copy)
+                self._versions[parameter] = parameter._version
+                self.state[parameter] = {**self.updates.state[copy], WEIGHT: self._weights[parameter]}
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        indices = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        parameters = chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, parameter in zip(indices, parameters, strict=True):
+            for key, value in state_dict["state"].get(index, {}).items():
+                if isinstance(value, Tensor) and value.dtype != self.state[parameter][key].dtype:  # torch rounded it
+                    self.state[parameter][key] = value.to(self.state[parameter][key].device)
+
+    @torch.no_grad()
+    def _restore(self) -> None:
+        """Take over state and weights that were set from outside, as from a checkpoint."""
+        for parameter, copy in self.copies.items():
+            state = dict(self.state.get(parameter, {}))
+            weight = state.pop(WEIGHT, None)
+            if weight is not None and weight is not self._weights[parameter]:
+                copy.copy_(weight)
+                self.updates.state[copy] = state
+            if parameter._version != self._versions[parameter]:
+                is_unchanged = copy.to(parameter.dtype) == parameter
+                copy.copy_(torch.where(is_unchanged, copy, parameter.to(copy.dtype)))
+
+
+def _unrounded(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in HALF else tensor
+
+
+def scheduled_optimizer(component: Optimizer, model: nn.Module, factor: Callable[[int], float]) -> OptimizerLRScheduler:
+    """Build the optimizer of a model, with its learning rate multiplied by `factor(step)` at each step."""
+    optimizer = build_optimizer(component, model)
+    if getattr(optimizer, "_step_supports_amp_scaling", False):
+        # A fused step would unscale float16 gradients after they are clipped, so Lightning refuses to clip them.
+        # Without the flag, the gradient scaler unscales them first.
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]  # torch sets it if fused
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def factor_by_step(schedule: Schedule, steps: int, completed_steps: int) -> Callable[[int], float]:
+    """Return the factor of a schedule at each step of a run; a resumed run continues after `completed_steps`."""
+    return lambda step: schedule.factor(min(completed_steps + step, steps - 1), steps)
+
+
+def factor_by_time(schedule: Schedule, clock: TrainingClock) -> Callable[[int], float]:
+    """Return the schedule's factor by the fraction of a time budget that is spent, whatever the step."""
+    return lambda step: schedule.factor(clock.schedule_step(), SCHEDULE_STEPS)
