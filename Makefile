@@ -8,6 +8,7 @@ STUDY   ?= quickstart
 RESULTS ?= $(if $(ARGS),.benchmarks/part.json,$(shell $(BIN)/python benchmarks/report.py --name))
 
 VENV := .venv
+LOWEST := .venv-lowest
 comma := ,
 BIN  := $(VENV)/bin
 # As a variable, and not as an option, the constraints hold for what builds the package as well.
@@ -18,7 +19,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-extras test-matrix test-device test-processors processors-avx2 processors-default test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
+.PHONY: help install quickstart test test-extras test-matrix test-device test-processors processors-avx2 processors-default test-lowest test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +58,9 @@ processors-avx2:
 
 processors-default:
 	ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default $(numeric_tests)
+
+test-lowest: $(LOWEST)/.installed  ## the tests with the lowest versions of the dependencies that pyproject.toml allows
+	$(LOWEST)/bin/python -m pytest $(PARALLEL) --ignore tests/hf_parity $(ARGS)
 
 test-rendering: $(VENV)/.installed-test  ## open reports in Chromium, compile tables with LaTeX (Debian: installs both, as root)
 	tests/rendering/install.sh
@@ -152,7 +156,7 @@ wheel: $(VENV)/.installed-test  ## build the wheel into dist/
 	$(BIN)/python -m hatchling build -t wheel
 
 clean:  ## remove .venv, builds and caches (never runs/)
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
+	rm -rf $(VENV) $(LOWEST) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .benchmarks
 
 # ------------------------------------------------------------------- what is installed, once for each change of the two
 $(BIN)/python:
@@ -162,6 +166,13 @@ $(BIN)/python:
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing paribus into $(VENV) (the first time takes some minutes)'
 	$(PIP) -e .
+	@touch $@
+
+$(LOWEST)/.installed: pyproject.toml constraints.txt tests/lowest_requirements.py
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) tests/lowest_requirements.py > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq -r $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -qq --no-deps -e .
 	@touch $@
 
 # `.installed-test-ray` installs the extras `test` and `ray`.
