@@ -1,7 +1,7 @@
 """Requirements at the lower bounds that pyproject.toml declares, with the tools of the tests, for `make test-lowest`.
 
-torch stays pinned: where the gate runs, only one wheel for the CPU is at hand. `transformers` is left out, since each of
-its versions needs other tokenizers; tests that use it are not collected without it.
+torch stays pinned, as the gate has one wheel for the CPU only. `transformers` is left out, since each of its versions
+needs other tokenizers; tests that use it are not collected without it.
 """
 
 from __future__ import annotations
