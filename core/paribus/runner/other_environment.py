@@ -45,7 +45,7 @@ def other_import_clock() -> Iterator[None]:
     if VARIABLE not in os.environ:
         yield
         return
-    from paribus.evidence.step_checks import advanced_clocks, clock_shift
+    from paribus.evidence.process_state import advanced_clocks, clock_shift
 
     shift = clock_shift(time.time())
     classes = datetime.datetime, datetime.date

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from paribus.datamodule.data import Data, join_shares
 from paribus.evidence.digests import batch_digest, chain_digest, optimizer_options
-from paribus.evidence.step_checks import StepChecks, compile_step
+from paribus.evidence.repeated_step import compile_step
+from paribus.evidence.step_checks import StepChecks
 from paribus.models.averaged_weights import AveragedWeights
 from paribus.models.checkpoint import Checkpoint, environment_fingerprint, restore, save
 from paribus.models.distributed import ProcessRank, full_tensor, is_sharded, unsharded

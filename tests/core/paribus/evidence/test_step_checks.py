@@ -17,7 +17,9 @@ from torch import nn
 from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import ParibusError
-from paribus.evidence.step_checks import StepChecks, clock_shift, crc32, parameter_bits, sum_of_bits
+from paribus.evidence.parameter_bits import crc32, parameter_bits, sum_of_bits
+from paribus.evidence.process_state import clock_shift
+from paribus.evidence.step_checks import StepChecks
 from paribus.models.assemble import build_data, build_model
 from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
