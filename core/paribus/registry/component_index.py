@@ -77,6 +77,19 @@ class Part(NamedTuple):
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class ComponentValues:
+    """Values that the code of a component depends on, and where this code comes from."""
+
+    digest: str = ""
+    files: tuple[str, ...] = ()  # of classes and functions that the component reaches, its own included
+    versions: tuple[str, ...] = ()  # of large packages: "scipy 1.13"
+    reasons: tuple[str, ...] = ()  # why a part of what the component computes cannot be identified
+    is_complete: bool = True  # whether all values have a digest
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)  # a digest of each value, by its name
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """Metadata of one component: everything that `list`, `explain` and `check` need."""
 
@@ -91,6 +104,7 @@ class Entry:
     reads: tuple[str, ...] = ()  # of a topology
     terms: tuple[str, ...] = ()  # of an objective: the summands of its loss
     class_id: str = ""  # of a class without a file: differs from that of any other class, in any process
+    values: ComponentValues = dataclasses.field(default=ComponentValues(), compare=False)  # of an index on disk
 
     @property
     def summary(self) -> str:
@@ -167,8 +181,14 @@ def _entry(document: Mapping[str, Any], source: PluginSource) -> Entry:
         "parts": tuple(Part(*part) for part in document["parts"]),
         "reads": tuple(document["reads"]),
         "terms": tuple(document["terms"]),
+        "values": _values(document["values"]),
     }
     return Entry(**{**document, **fields})
+
+
+def _values(document: Mapping[str, Any]) -> ComponentValues:
+    lists = {name: tuple(document[name]) for name in ("files", "versions", "reasons")}
+    return ComponentValues(**{**document, **lists})
 
 
 @final

@@ -10,7 +10,7 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, final
 
 from paribus.errors import StoreError
 from paribus.storage.atomic import cache_folder, make_folder, read_json, write_json
+from paribus.storage.packages import SITES, find_package
 
 LENGTH: Final = 32  # hexadecimal digits of a hash in the cache: 128 bits
 CAPACITY: Final = 1024  # files in the cache
@@ -30,15 +31,29 @@ class CodeHashes:
     """Hashes of source files, with a cache on disk; each file is read once in the life of this object."""
 
     def __init__(self) -> None:
+        self._sources: dict[Path, bytes] = {}
         self._by_path: dict[Path, str] = {}
+        self._imported: dict[tuple[Path, bool], tuple[Path | str, ...]] = {}
         self._is_changed = False
+
+    def source(self, path: Path) -> bytes:
+        """Return the content of a file."""
+        if path not in self._sources:
+            self._sources[path] = path.read_bytes()
+        return self._sources[path]
 
     def hash(self, path: Path) -> str:
         """Return the hash of what a file computes."""
         if path not in self._by_path:
-            source = path.read_bytes().replace(b"\r\n", b"\n")
-            self._by_path[path] = self._hash(source)
+            self._by_path[path] = self._hash(self.source(path).replace(b"\r\n", b"\n"))
         return self._by_path[path]
+
+    def imported(self, path: Path, *, external: bool) -> tuple[Path | str, ...]:
+        """Return the files that a file imports, and the versions of large packages, as `dependencies` needs them."""
+        key = path, external
+        if key not in self._imported:
+            self._imported[key] = tuple(_imported(path, self.source(path), external=external))
+        return self._imported[key]
 
     def save(self) -> None:
         """Write new hashes to the cache; without a writable cache folder, they are computed again next time."""
@@ -154,40 +169,92 @@ class Import(NamedTuple):
     names: tuple[str, ...]
 
 
-@lru_cache(maxsize=1024)
+class Dependencies(NamedTuple):
+    """Code that a source file depends on."""
+
+    files: frozenset[Path]
+    versions: frozenset[str]  # of large packages: "scipy 1.13"
+
+
 def closure(file: Path) -> frozenset[Path]:
-    """Return `file` and all files of its top-level package that it imports, directly or not.
+    """Return `file` and all files that it imports, directly or not."""
+    return dependencies([file], CodeHashes()).files
 
-    For a file outside of a package, these are the files of its folder.
+
+def dependencies(files: Iterable[Path], hashes: CodeHashes, *, external: bool = True) -> Dependencies:
+    """Return the files and all code that they import, directly or not.
+
+    This is code of their own top-level packages, except the `__init__` of these, which imports all variants; for a file
+    outside of a package, other files of its folder; and with `external`, other packages. The standard library, paribus
+    and what paribus needs do not count, and a large installed package counts by its version.
     """
-    root = _source_root(file)
     visited: set[Path] = set()
-    queue = [file.resolve()]
+    versions: set[str] = set()
+    queue: list[Path | str] = [file.resolve() for file in files]
     while queue:
-        path = queue.pop()
-        if path not in visited:
-            visited.add(path)
-            queue.extend(_imported_files(path, root))
-    return frozenset(visited)
+        item = queue.pop()
+        if isinstance(item, str):
+            versions.add(item)
+        elif item not in visited:
+            visited.add(item)
+            queue.extend(hashes.imported(item, external=external))
+    return Dependencies(frozenset(visited), frozenset(versions))
 
 
-def _source_root(file: Path) -> Path:
-    """Return the folder that holds the top-level package."""
-    folder = file.resolve().parent
+@lru_cache(maxsize=1024)
+def source_root(folder: Path) -> Path:
+    """Return the folder that holds the top-level package of a folder: itself, if it is in no package."""
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder
 
 
-def _imported_files(path: Path, root: Path) -> Iterator[Path]:
+def _imported(path: Path, source: bytes, *, external: bool) -> Iterator[Path | str]:
+    if path.suffix != ".py":
+        return  # a compiled module
+    root = source_root(path.parent)
     package = path.relative_to(root).parts[:-1]
-    source = path.read_bytes()
-    if package and package[0].encode() not in source and b"from ." not in source:
+    if package and not external and package[0].encode() not in source and b"from ." not in source:
         return  # no import from the file's own package
     for base, names in imports(source):
         for module in _modules(base, names, package):
-            if not package or module.partition(".")[0] == package[0]:
-                yield from _module_files(module, root, package[0] if package else "")
+            top = module.partition(".")[0]
+            if package and top == package[0]:
+                yield from _module_files(module, root, package[0])
+            elif not package and not external:
+                yield from _module_files(module, root, "")
+            elif external:
+                has_siblings = not package and root.name not in SITES and not find_package(top).ignored
+                siblings = tuple(_module_files(module, root, "")) if has_siblings else ()
+                yield from siblings or _external_code(module)
+
+
+def _external_code(module: str) -> Iterator[Path | str]:
+    """Yield the files that the import of a module of another package runs, or the version of a large package."""
+    top, *names = module.split(".")
+    package = find_package(top)
+    if package.version:
+        yield package.version
+    elif package.file:
+        yield Path(package.file)
+    for folder in () if package.version else package.folders:
+        path = Path(folder)
+        yield from _package_code(path)
+        for name in names:
+            path /= name
+            if path.with_suffix(".py").is_file():
+                yield path.with_suffix(".py")
+            if not path.is_dir():
+                yield from sorted(path.parent.glob(f"{name}.*.so"))
+                break
+            yield from _package_code(path)
+
+
+def _package_code(folder: Path) -> Iterator[Path]:
+    """Yield the `__init__` of a package, except that of a plugin, which imports all of its variants."""
+    path = folder / "__init__.py"
+    if path.is_file() and b"hookimpl" not in path.read_bytes():
+        yield path
 
 
 def _modules(base: str, names: tuple[str, ...], package: tuple[str, ...]) -> Iterator[str]:
@@ -200,7 +267,8 @@ def _modules(base: str, names: tuple[str, ...], package: tuple[str, ...]) -> Ite
     yield from (f"{module}.{name}" if base else name for name in names)
 
 
-def imports(source: bytes) -> list[Import]:
+@lru_cache(maxsize=2048)
+def imports(source: bytes) -> tuple[Import, ...]:
     """Return every import of a file, at any depth, and possibly text in a docstring that looks like one.
 
     Parsing every file would take most of the time of a plan. Imports are therefore matched by a pattern, and the file
@@ -211,7 +279,7 @@ def imports(source: bytes) -> list[Import]:
     statements = [statement for statement in matched if statement is not None]
     has_continuation = b"\\\n" in source or b"\\\r" in source
     is_complete = not has_continuation and len(statements) == len(_WORD.findall(source))
-    return statements if is_complete else _parsed_imports(source)
+    return tuple(statements if is_complete else _parsed_imports(source))
 
 
 def _match_import(base: bytes, names: bytes) -> Import | None:

@@ -12,7 +12,7 @@ import paribus
 from paribus.planning import identity
 from paribus.storage import code_hash
 from paribus.storage import engine as engines
-from paribus.storage.code_hash import CodeHashes, closure, tree_hash
+from paribus.storage.code_hash import CodeHashes, dependencies, tree_hash
 from paribus.storage.engine import (
     ENGINE,
     UNHASHED,
@@ -150,7 +150,7 @@ def test_every_unhashed_module_exists() -> None:
 
 
 def _reached(*files: Path) -> set[Path]:
-    return {path for file in files for path in closure(file)}
+    return {*dependencies(files, CodeHashes(), external=False).files}
 
 
 def test_a_file_is_parsed_once_for_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
