@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.hookspecs import SLOTS
-from paribus.registry import Index
+from paribus.registry import ComponentValues, Index
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
-from paribus.storage.code_hash import CodeHashes, closure
+from paribus.storage.code_hash import CodeHashes, dependencies
 from paribus.storage.engine import numbers_of_engine
 
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
+PART: Final = 32  # characters of each hash of a component
+UNIDENTIFIED: Final = "unidentified-"  # begins the hash of what has no file, and a value without a digest
 
 Spec = Mapping[str, Any]
 
@@ -114,18 +116,43 @@ class ComponentCode:
     def __init__(self, index: Index) -> None:
         self._index = index
         self._files = CodeHashes()
-        self._hashes: dict[frozenset[tuple[str, str]], str] = {}
+        self._by_components: dict[frozenset[tuple[str, str]], tuple[str, Mapping[str, str]]] = {}
+        self._hashes: dict[tuple[str, str], str] = {}
+        self._values: dict[tuple[str, str], ComponentValues] = {}
         self._components: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
 
     def hash(self, spec: Spec) -> str:
         """Return one hash of the engine and of all components of a spec."""
+        return self._of_spec(spec)[0]
+
+    def components(self, spec: Spec) -> Mapping[str, str]:
+        """Return a hash of each component of a spec, by slot.name."""
+        return self._of_spec(spec)[1]
+
+    def _of_spec(self, spec: Spec) -> tuple[str, Mapping[str, str]]:
         components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in _filled_slots(spec)))
-        if components not in self._hashes:
-            entries = [self._index.find(slot, name) for slot, name in components]
-            code = code_of([Path(entry.file) for entry in entries if entry.file], self._files)
-            class_ids = sorted(entry.class_id for entry in entries if not entry.file)
-            self._hashes[components] = f"unidentified-{digest_json([code, *class_ids])}" if class_ids else code
-        return self._hashes[components]
+        if components not in self._by_components:
+            hashes = {f"{slot}.{name}": self.component(slot, name) for slot, name in sorted(components)}
+            self._files.save()
+            self._by_components[components] = code_of(hashes), hashes
+        return self._by_components[components]
+
+    def component(self, slot: str, name: str) -> str:
+        """Return the hashes of a component's source code and of the values that this depends on."""
+        if (slot, name) not in self._hashes:
+            entry, values = self._index.find(slot, name), self.values(slot, name)
+            files = [Path(file) for file in (entry.file, *values.files) if file]
+            source = source_hash(files, self._files, external=not entry.source.is_builtin, versions=values.versions)
+            is_unidentified = not (entry.file or values.is_complete)
+            value = f"{UNIDENTIFIED}{entry.class_id}" if is_unidentified else values.digest
+            self._hashes[slot, name] = f"{source[:PART]}-{value[:PART]}"
+        return self._hashes[slot, name]
+
+    def values(self, slot: str, name: str) -> ComponentValues:
+        """Return the values that a component's code depends on, read once."""
+        if (slot, name) not in self._values:
+            self._values[slot, name] = self._index.values(slot, name, self._files)
+        return self._values[slot, name]
 
     def _in_slot(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
         if (slot, id(value)) not in self._components:  # kept with the value, so that its id stays its own
@@ -133,9 +160,15 @@ class ComponentCode:
         return self._components[slot, id(value)][1]
 
 
-def code_of(files: Iterable[Path], hashes: CodeHashes | None = None) -> str:
-    """Return one hash of the engine, of components' files and of the modules that these import from their package."""
-    hashes = hashes or CodeHashes()
-    parts = sorted(map(hashes.hash, {path for file in files for path in closure(file)}))
-    hashes.save()
-    return digest_json([numbers_of_engine(), *parts])
+def code_of(components: Mapping[str, str]) -> str:
+    """Return one hash of the engine and of components, from their hashes."""
+    code = digest_json([numbers_of_engine(), *sorted(components.values())])
+    return f"{UNIDENTIFIED}{code}" if any(UNIDENTIFIED in value for value in components.values()) else code
+
+
+def source_hash(
+    files: Iterable[Path], hashes: CodeHashes, *, external: bool = True, versions: Iterable[str] = ()
+) -> str:
+    """Return the hash of source files, of what these import, and of the versions of large packages."""
+    code = dependencies(files, hashes, external=external)
+    return digest_json([sorted(map(hashes.hash, code.files)), sorted({*code.versions, *versions})])

@@ -269,8 +269,10 @@ def _apply_flops_budget(
 
 def single_trial(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     """Return the trial of a spec outside of a study."""
-    code, corpus = ComponentCode(index).hash(spec), fingerprint(dict(spec))
-    return Trial(identity_of(spec, code, corpus), "alone", spec["seed"], spec, {}, code, corpus)
+    hashes, corpus = ComponentCode(index), fingerprint(dict(spec))
+    code, components = hashes.hash(spec), hashes.components(spec)
+    identity = identity_of(spec, code, corpus)
+    return Trial(identity, "alone", spec["seed"], spec, {}, code, corpus, components=components)
 
 
 def first_step(trial: Trial) -> Trial:

@@ -16,7 +16,9 @@ from paribus.errors import ParibusError, PluginError, Problem, SpecError, closes
 from paribus.hookspecs import SLOTS
 from paribus.random_keys import key32
 from paribus.schema import JSON, Option, from_json, to_json
+from paribus.storage.code_hash import CodeHashes
 
+BUILTIN = "paribus"  # the distribution of the built-in plugins
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "duplicate-name"})  # problems that a plugin causes
 
@@ -34,6 +36,11 @@ class PluginSource:
 
     def __str__(self) -> str:
         return f"{self.name} of {self.distribution} {self.version}" if self.distribution else self.name
+
+    @property
+    def is_builtin(self) -> bool:
+        """True for the plugins of this distribution."""
+        return self.distribution == BUILTIN
 
     @property
     def label(self) -> str:
@@ -150,6 +157,7 @@ class PluginManifest:
     presets: str = ""  # a folder of NAME.yaml
     studies: str = ""  # a folder of NAME/study.yaml
     hooks: tuple[str, ...] = ()
+    dependencies: tuple[tuple[str, str], ...] = ()  # files outside of the plugin, and what they contained
 
     def to_json(self) -> dict[str, JSON]:
         """Return the manifest as JSON, for the index on disk."""
@@ -170,6 +178,7 @@ class PluginManifest:
             "entries": tuple(_entry(entry, source) for entry in document["entries"]),
             "broken": tuple(LoadFailure(source, *failure) for failure in document["broken"]),
             "hooks": tuple(document["hooks"]),
+            "dependencies": tuple((path, content) for path, content in document["dependencies"]),
         }
         return cls(**{**document, **fields})
 
@@ -197,6 +206,17 @@ class Index:
     """All components by slot and name. A name that two plugins claim is withheld from both, in any order of loading."""
 
     plugins: tuple[PluginManifest, ...]
+    classes: Mapping[tuple[str, str], type[Any]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """Classes of a registry: their values may have changed since they were registered."""
+
+    def values(self, slot: str, name: str, hashes: CodeHashes | None = None) -> ComponentValues:
+        """Return the values that a component's code depends on: those of now, if its class is loaded."""
+        entry = self.find(slot, name)
+        if (slot, name) not in self.classes:
+            return entry.values
+        from paribus.registry.component_values import component_values
+
+        return component_values(self.classes[slot, name], slot, hashes)
 
     @cached_property
     def claims(self) -> Mapping[tuple[str, str], tuple[Entry, ...]]:

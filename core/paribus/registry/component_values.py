@@ -7,6 +7,7 @@ is digested by its bytecode. A digest has no addresses and no random order, so t
 from __future__ import annotations
 
 import ast
+import collections
 import dataclasses
 import dis
 import enum
@@ -35,6 +36,7 @@ SIZE: Final = 16  # bytes of the digest of one value
 _HEAP_TYPE: Final = 1 << 9  # flag of a class that a `class` statement made
 _READING_SLOTS: Final = frozenset({"corpus", "tokenizer", "launcher"})  # have a fingerprint, or compute nothing
 _SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), type(NotImplemented))
+_NUMBERS: Final = (bool, int, float, complex, str, bytes)
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType)
 _BUILTINS: Final = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)
@@ -45,15 +47,19 @@ _DESCRIPTORS: Final = (
     types.MemberDescriptorType,
 )
 _MISSING: Final = object()
-_UNUSED: Final = frozenset(  # attributes of a class that compute nothing, or repeat what is digested
-    """__module__ __doc__ __dict__ __weakref__ __annotations__ __annotate__ __annotate_func__ __annotations_cache__
-    __qualname__ __firstlineno__ __static_attributes__ __parameters__ __type_params__ __orig_bases__ __abstractmethods__
-    _abc_impl __dataclass_params__ __match_args__ __conditional_annotations__ __hash__""".split()
-)
-_GENERATED: Final = frozenset("__init__ __repr__ __eq__ __lt__ __le__ __gt__ __ge__ __setattr__ __delattr__".split())
-_MODULE_NAMES: Final = frozenset(
-    "__name__ __doc__ __spec__ __package__ __loader__ __builtins__ __annotations__".split()
-)
+_UNUSED: Final = (  # attributes of a class that compute nothing, or repeat what is digested
+    "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__",
+    "__annotations_cache__", "__qualname__", "__firstlineno__", "__static_attributes__", "__parameters__",
+    "__type_params__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__", "__match_args__",
+    "__conditional_annotations__", "__hash__",
+)  # fmt: skip
+_GENERATED: Final = (  # methods of a dataclass
+    "__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__", "__hash__",
+    "__replace__",
+)  # fmt: skip
+_MODULE_NAMES: Final = (
+    "__name__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__", "__annotations__",
+)  # fmt: skip
 _LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _FILE_METHODS: Final = frozenset({"read_text", "read_bytes"})
@@ -96,9 +102,11 @@ class _Walk:
         try:
             digest = self.digest(self.component, self.component.__qualname__)
         except RecursionError:
-            self.is_complete = False
+            self.is_complete, digest = False, b""
             self.reasons["a value is nested too deeply to be compared"] = None
-            digest = b""
+        except Exception as error:  # of the user's code, such as the iterator of a container
+            self.is_complete, digest = False, b""
+            self.reasons[f"its values cannot be compared ({type(error).__name__}: {error})"] = None
         return ComponentValues(
             digest=digest.hex(),
             files=tuple(sorted(self.files)),
@@ -122,7 +130,8 @@ class _Walk:
             result = self._compound(value, place)
         except _Undigested as error:
             self.is_complete = False
-            self.reasons[f"{place} {error or f'is a {_name(type(value))}, which has no value to compare'}"] = None
+            message = str(error) or f"is a {_name(type(value))}, which has no value to compare"
+            self.reasons[f"`{place}` {message}"] = None
             result = _hash("undigested", _name(type(value)).encode())
         finally:
             del self._depths[key]
@@ -233,12 +242,12 @@ class _Walk:
         kind = type(value)
         name = _hash(kind.__name__) if kind in _CONTAINERS else self.digest(kind, place)
         state = self._state(value, place)
-        if isinstance(value, dict) and isinstance(getattr(value, "default_factory", None), Callable):  # type: ignore[arg-type]
+        if isinstance(value, collections.defaultdict):
             state = _hash("factory", state, self.digest(value.default_factory, place))
         return _hash("container", name, content, state)
 
     def _number(self, value: Any, place: str) -> bytes:
-        base = next(base for base in (bool, int, float, complex, str, bytes) if isinstance(value, base))
+        base: Any = next(base for base in _NUMBERS if isinstance(value, base))
         return self._with_state(value, place, self._scalar(base.__new__(base, value)))
 
     def _enum(self, value: enum.Enum, place: str) -> bytes:
@@ -399,7 +408,7 @@ class _Walk:
         return _hash("globals", *(part for name in sorted(parts) for part in (name.encode(), parts[name])))
 
     def _chain(self, names: Mapping[str, Any], chain: tuple[str, ...], where: str) -> tuple[str, bytes]:
-        """Return the digest of a dotted name in code: the value of a global, or of an attribute of the user's module."""
+        """Return the digest of a dotted name: of a global, or of an attribute of the user's module."""
         builtins = names.get("__builtins__", {})
         builtins = builtins if isinstance(builtins, dict) else vars(builtins)
         value = names.get(chain[0], builtins.get(chain[0], _MISSING))
@@ -493,7 +502,7 @@ _HANDLERS: Final[tuple[tuple[Any, _Handler], ...]] = (
     (types.MethodType, _Walk._method),
     (types.ModuleType, _Walk._module),
     (enum.Enum, _Walk._enum),
-    ((bool, int, float, complex, str, bytes), _Walk._number),
+    (_NUMBERS, _Walk._number),
     ((functools.partial, functools.partialmethod), _Walk._partial),
     (property, _Walk._property),
     ((classmethod, staticmethod, functools.cached_property, functools._lru_cache_wrapper), _Walk._wrapper),
@@ -524,7 +533,7 @@ def _hash(tag: str, *parts: bytes) -> bytes:
 def _name(value: Any) -> str:
     """Return the name under which a class or function is known, without the name of the module of a plugin's file."""
     module = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__module__", "")
-    qualname = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    qualname = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
     return qualname if not isinstance(module, str) or module.startswith("paribus_file_") else f"{module}.{qualname}"
 
 
@@ -553,7 +562,7 @@ def _is_unused(owner: type, name: str, value: Any) -> bool:
     if name in _UNUSED and not (name == "__hash__" and isinstance(value, types.FunctionType)):
         return True
     if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith("<string>"):
-        is_generated = "__dataclass_fields__" in vars(owner) and name in {*_GENERATED, "__hash__"}
+        is_generated = "__dataclass_fields__" in vars(owner) and name in _GENERATED
         return is_generated or (name == "__new__" and hasattr(owner, "_field_defaults"))
     return False
 
@@ -585,54 +594,69 @@ class _Scan(NamedTuple):
 
 @lru_cache(maxsize=16384)
 def _scan(code: types.CodeType) -> _Scan:
-    chains: dict[tuple[str, ...], int] = {}
-    stored: set[str] = set()
-    imports: dict[str, list[str]] = {}
-    attributes: set[str] = set()
-    methods: dict[str, int] = {}
+    scanner = _Scanner()
     codes = [code]
     while codes:
         current = codes.pop()
         codes.extend(item for item in current.co_consts if isinstance(item, types.CodeType))
-        if not current.co_names:
-            continue
-        chain: tuple[str, ...] = ()
-        line, module = current.co_firstlineno, ""
-        recent: list[Any] = [0, 0]
-        for instruction in dis.get_instructions(current):
+        if current.co_names:
+            scanner.add(current)
+    return scanner.scan()
+
+
+@final
+class _Scanner:
+    """Reader of bytecode."""
+
+    def __init__(self) -> None:
+        self._chains: dict[tuple[str, ...], int] = {}
+        self._stored: set[str] = set()
+        self._imports: dict[str, list[str]] = {}
+        self._attributes: set[str] = set()
+        self._methods: dict[str, int] = {}
+        self._chain: tuple[str, ...] = ()  # that the last instructions load
+
+    def scan(self) -> _Scan:
+        imports = tuple((module, tuple(names)) for module, names in self._imports.items())
+        attributes, methods = frozenset(self._attributes), tuple(self._methods.items())
+        return _Scan(tuple(self._chains.items()), frozenset(self._stored), imports, attributes, methods)
+
+    def add(self, code: types.CodeType) -> None:
+        line, module = code.co_firstlineno, ""
+        level: Any = 0
+        last: Any = None
+        for instruction in dis.get_instructions(code):
             name, value = instruction.opname, instruction.argval
-            if instruction.positions is not None and instruction.positions.lineno:
-                line = instruction.positions.lineno
+            positions = instruction.positions
             if name in _ATTRIBUTES:
-                attributes.add(value)
-                if value in _FILE_METHODS:
-                    methods.setdefault(value, line)
-                if chain:
-                    chain = (*chain, value)
-                    continue
-            if chain:
-                chains.setdefault(chain, line)
-                chain = ()
+                self._load_attribute(value, line)
+                continue
+            self._end_chain(line)
+            if positions is not None and positions.lineno:
+                line = positions.lineno
             if name in _LOADS:
-                chain = (value,)
+                self._chain = (value,)
             elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                stored.add(value)
-            elif name == "IMPORT_NAME":
-                level = recent[0] if isinstance(recent[0], int) else 0
-                module = "." * level + value
-                imports.setdefault(module, [])
+                self._stored.add(value)
+            elif name == "IMPORT_NAME":  # the constants before it are the level and the names
+                module = "." * (level if isinstance(level, int) else 0) + value
+                self._imports.setdefault(module, [])
             elif name == "IMPORT_FROM":
-                imports[module].append(value)
-            recent = [recent[1], value]
-        if chain:
-            chains.setdefault(chain, line)
-    return _Scan(
-        tuple(chains.items()),
-        frozenset(stored),
-        tuple((module, tuple(names)) for module, names in imports.items()),
-        frozenset(attributes),
-        tuple(methods.items()),
-    )
+                self._imports[module].append(value)
+            level, last = last, value
+        self._end_chain(line)
+
+    def _load_attribute(self, name: str, line: int) -> None:
+        self._attributes.add(name)
+        if name in _FILE_METHODS:
+            self._methods.setdefault(name, line)
+        if self._chain:
+            self._chain = (*self._chain, name)
+
+    def _end_chain(self, line: int) -> None:
+        if self._chain:
+            self._chains.setdefault(self._chain, line)
+            self._chain = ()
 
 
 _GLOBAL: Final = re.compile(rb"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)

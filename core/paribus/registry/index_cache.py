@@ -14,21 +14,36 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from paribus.errors import StoreError
-from paribus.registry.component_index import Index, LoadFailure, PluginManifest, PluginSource
-from paribus.registry.plugin_loading import find_plugin_sources, load_plugin, search_path
+from paribus.registry.component_index import ComponentValues, Entry, Index, LoadFailure, PluginManifest, PluginSource
+from paribus.registry.plugin_loading import LoadedPlugin, find_plugin_sources, load_plugin, search_path
 from paribus.registry.registry import raise_load_failures
 from paribus.schema import JSON
 from paribus.storage import atomic
 from paribus.storage.atomic import cache_folder
+from paribus.storage.code_hash import CodeHashes, dependencies
+from paribus.storage.packages import package_of_file
 
-FORMAT: Final = 2
+FORMAT: Final = 3
+LARGE: Final = 1 << 24  # bytes of a file, of which only size and time are compared
+CODE: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".dylib", ".dll", ".pth"})
+SYSTEM: Final = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", f"{sys.base_prefix}/")
 MAX_FILES: Final = 256  # in the cache folder; the oldest are deleted
 TIMEOUT: Final = 180  # seconds for all plugins to load
-_CORE: Final = ("hookspecs.py", "schema.py", "registry", "slots", "parts")
+_CORE: Final = (
+    "hookspecs.py",
+    "schema.py",
+    "registry",
+    "slots",
+    "parts",
+    "storage/code_hash.py",
+    "storage/packages.py",
+)
 
 
 def index(
@@ -108,8 +123,16 @@ def _read_all(folder: Path, keys: dict[PluginSource, str]) -> dict[PluginSource,
     manifests: dict[PluginSource, PluginManifest] = {}
     for source, key in keys.items():
         with suppress(StoreError, KeyError, TypeError, ValueError):  # missing or damaged: it is derived anew
-            manifests[source] = PluginManifest.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
+            manifest = PluginManifest.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
+            if all(_content(Path(path)) == content for path, content in manifest.dependencies):
+                manifests[source] = manifest
     return manifests
+
+
+def forget(source: PluginSource) -> None:
+    """Delete what is known of a plugin that has other values than those in the index."""
+    with suppress(OSError):
+        (cache_folder() / "index" / f"{_key(source, _environment())}.json").unlink()
 
 
 def _environment() -> list[JSON]:
@@ -124,7 +147,22 @@ def _environment() -> list[JSON]:
 
 
 def _key(source: PluginSource, environment: list[JSON]) -> str:
-    return atomic.digest_json([environment, list(vars(source).values()), [_stamp(file) for file in source.files()]])
+    files = map(_stamp if source.is_builtin else _named_content, source.files())
+    return atomic.digest_json([environment, list(vars(source).values()), list(files)])
+
+
+def _named_content(path: Path) -> list[JSON]:
+    return [str(path), _content(path)]
+
+
+def _content(path: Path) -> str:
+    """Return a digest of a file, of its size and time if it is large, and "" if it cannot be read."""
+    try:
+        status = path.stat()
+        large = f"{status.st_size} {status.st_mtime_ns}"
+        return large if status.st_size > LARGE else atomic.digest(path.read_bytes())
+    except OSError:
+        return ""
 
 
 def _stamp(path: Path) -> list[JSON]:
@@ -154,6 +192,51 @@ def _prune(folder: Path) -> None:
 def load_requested() -> None:
     """Load the plugins on standard input; write each manifest at once, since the next plugin may end the process."""
     os.environ["OMP_NUM_THREADS"] = "1"
+    opened: set[str] = set()
+    sys.addaudithook(partial(_note_opened_file, opened))
+    hashes = CodeHashes()
     for source, path in json.load(sys.stdin):
-        manifest = load_plugin(PluginSource(**source), seconds=0).manifest  # the reader ends this process in time
+        loaded = load_plugin(PluginSource(**source), seconds=0)  # the reader ends this process in time
+        manifest = _with_values(loaded, hashes, opened)
         atomic.write_json(Path(path), manifest.to_json(), schema=FORMAT)
+    hashes.save()
+
+
+def _note_opened_file(opened: set[str], event: str, arguments: tuple[Any, ...]) -> None:
+    """Note a file that was opened for reading, by whatever part of Python."""
+    if event == "open" and isinstance(arguments[0], str | bytes) and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+        opened.add(os.path.abspath(os.fsdecode(arguments[0])))  # noqa: PTH100  # the folder may change later
+
+
+def _with_values(loaded: LoadedPlugin, hashes: CodeHashes, opened: Collection[str]) -> PluginManifest:
+    """Return the manifest of a plugin with the values of its components, and the files that these depend on."""
+    manifest = loaded.manifest
+    entries = tuple(
+        replace(entry, values=_stored_values(entry, loaded.classes[entry.slot, entry.name], hashes))
+        for entry in manifest.entries
+    )
+    if manifest.source.is_builtin:
+        return replace(manifest, entries=entries)
+    files = {Path(file) for entry in entries for file in (entry.file, *entry.values.files) if file}
+    code = dependencies(files | {*manifest.source.files()}, hashes).files
+    paths = {*code, *filter(_is_data, map(Path, opened))} - {*manifest.source.files()}
+    return replace(manifest, entries=entries, dependencies=tuple((str(it), _content(it)) for it in sorted(paths)))
+
+
+def _stored_values(entry: Entry, component: type, hashes: CodeHashes) -> ComponentValues:
+    """Return the values of a component without what follows from its file; those of ours change with paribus only."""
+    from paribus.registry.component_values import component_values
+
+    values = component_values(component, entry.slot, hashes)
+    code = dependencies([Path(entry.file)] if entry.file else [], hashes, external=not entry.source.is_builtin)
+    files = tuple(file for file in values.files if Path(file).resolve() not in code.files)
+    return replace(values, files=files, parts={} if entry.source.is_builtin else values.parts)
+
+
+def _is_data(path: Path) -> bool:
+    """Return whether a plugin depends on a file that was read while it was imported: neither code, nor a library's."""
+    if path.suffix in CODE or path.is_relative_to(cache_folder()) or not path.is_file():
+        return False
+    package = package_of_file(str(path))
+    is_library = package is not None and (package.ignored or package.version or not (package.folders or package.file))
+    return not is_library and not str(path).startswith(SYSTEM)

@@ -30,7 +30,6 @@ from paribus.registry.component_index import Entry, LoadFailure, PluginManifest,
 from paribus.registry.return_types import check_hooks, check_methods
 
 GROUP = "paribus"
-BUILTIN = "paribus"  # the distribution of the built-in plugins
 LOAD_SECONDS: Final = 120  # limit for one plugin; torch, which it may be the first to import, can take a minute
 
 
@@ -46,7 +45,7 @@ def find_plugin_sources(
     installed = (
         source
         for source in _entry_points()
-        if allowed is None or source.distribution == BUILTIN or {source.name, source.distribution} & {*allowed}
+        if allowed is None or source.is_builtin or {source.name, source.distribution} & {*allowed}
     )
     return tuple(sorted({*installed, *(_file_source(Path(path)) for path in plugins)}))
 
@@ -122,12 +121,12 @@ def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlu
             manager = _manager(plugin, source)
             hooks = tuple(sorted(_marked_hooks(plugin)))
             entries, failures = _components(source, plugin, manager, classes)
-            folders = {name: _folder(name, manager) for name in ("presets", "studies") if name in hooks}
+            presets, studies = (_folder(name, manager) if name in hooks else "" for name in ("presets", "studies"))
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         return LoadedPlugin(PluginManifest(source, broken=(LoadFailure(source, summarize_error(error)),)))
-    manifest = PluginManifest(source, tuple(entries), tuple(failures), **folders, hooks=hooks)
+    manifest = PluginManifest(source, tuple(entries), tuple(failures), presets, studies, hooks)
     return LoadedPlugin(manifest, classes, plugin)
 
 
@@ -264,7 +263,7 @@ def _components(
             try:
                 entries.append(read_component(slot, name, component, source))
                 classes[slot, name] = component
-                if source.distribution != BUILTIN:
+                if not source.is_builtin:
                     check_methods(component, slot, name)
             except (TypeError, ValueError) as error:
                 failures.append(LoadFailure(source, str(error), slot, str(name)))

@@ -28,7 +28,6 @@ class Registry:
     """Plugins that were named as files: another process loads these to have the same registry."""
     local: tuple[str, ...] = ()
     """Components that `with_components` added, as slot.name: no other process can have them."""
-    _classes: Mapping[tuple[str, str], type[Any]] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{slot} {len(entries)}" for slot, entries in self.index.entries.items() if entries)
@@ -38,7 +37,7 @@ class Registry:
     def get(self, slot: str, name: str) -> type[Any]:
         """Return a class, or raise an error with the valid names and the failed plugin that may contain it."""
         entry = self.index.find(slot, name)
-        return self._classes[entry.slot, entry.name]
+        return self.index.classes[entry.slot, entry.name]
 
     def with_components(self, **slots: Mapping[str, type[Any]]) -> Registry:
         """Return this registry with more components: `registry.with_components(attention={"mine": Mine})`."""
@@ -56,11 +55,12 @@ class Registry:
                     raise PluginError(Problem(code="plugin-failed", path=path, message=str(error))) from error
                 classes[slot, name] = component
                 check_methods(component, slot, name)
-        index = Index((*self.index.plugins, PluginManifest(source, tuple(entries))))
+        manifest = PluginManifest(source, tuple(entries))
+        index = Index((*self.index.plugins, manifest), {**self.index.classes, **classes})
         for slot, name in classes:
             index.find(slot, name)  # raises if the name is taken
         local = tuple(sorted({*self.local, *(f"{slot}.{name}" for slot, name in classes)}))
-        return replace(self, index=index, local=local, _classes={**self._classes, **classes})
+        return replace(self, index=index, local=local)
 
 
 @final
@@ -87,7 +87,7 @@ def installed(
     raise_load_failures(manifests)
     files = tuple(Path(manifest.source.value) for manifest in manifests if not manifest.source.distribution)
     classes = {key: component for plugin in loaded for key, component in plugin.classes.items()}
-    return Registry(Index(manifests), lifecycle_hooks(loaded), files, (), classes)
+    return Registry(Index(manifests, classes), lifecycle_hooks(loaded), files)
 
 
 def raise_load_failures(manifests: Sequence[PluginManifest]) -> None:

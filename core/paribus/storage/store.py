@@ -57,7 +57,7 @@ class Trial:
     setting: str = ""  # first setting that has this trial; not part of the identity
     budget_values: Mapping[str, Any] = field(default_factory=dict)  # options that the budget sets
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # baseline's values of `changes`, if not the base
-    components: Mapping[str, str] = field(default_factory=dict)  # hash of each component's code, by `slot.name`
+    components: Mapping[str, str] = field(default_factory=dict)  # hashes of code and values, by slot.name
 
     @property
     def label(self) -> str:
@@ -80,6 +80,7 @@ class Trial:
             **({"setting": self.setting} if self.setting else {}),
             **({"budget_values": dict(self.budget_values)} if self.budget_values else {}),
             **({"baseline_values": dict(self.baseline_values)} if self.baseline_values else {}),
+            **({"components": dict(self.components)} if self.components else {}),
         }
 
 

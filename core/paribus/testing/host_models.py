@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, final
 from paribus.errors import SpecError
 from paribus.planning.identity import components_of
 from paribus.registry import Entry, Registry
-from paribus.registry.plugin_loading import BUILTIN
+from paribus.registry.component_index import BUILTIN
 from paribus.schema import Option
 from paribus.specs import resolved
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from paribus.errors import SpecError
-from paribus.planning.identity import code_of, components_of, identity_of
+from paribus.planning.identity import components_of, identity_of, source_hash
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
 from paribus.specs.tree import plain_tree
-from paribus.storage.code_hash import closure
+from paribus.storage.code_hash import CodeHashes, closure
 from paribus.studies.designs import BASELINE
 from paribus.studies.study import parse_study
 
@@ -199,7 +199,7 @@ def test_the_code_of_a_component_includes_imports_from_its_own_package_only(tmp_
 def test_line_endings_are_no_change_of_code(tmp_path: Path) -> None:
     for name, text in (("a", b"x = 1\ny = 2\n"), ("b", b"x = 1\r\ny = 2\r\n"), ("c", b"x = 1\ny = 3\n")):
         (tmp_path / f"{name}.py").write_bytes(text)
-    one, second, third = (code_of([tmp_path / f"{name}.py"]) for name in "abc")
+    one, second, third = (source_hash([tmp_path / f"{name}.py"], CodeHashes()) for name in "abc")
     assert one == second != third
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,5 +140,7 @@ def test_the_code_of_components_is_the_same_with_and_without_a_cache(plugin_inde
     code = ComponentCode(plugin_index)
     study = read(plugin_index, {**MIXED, "vary": {"attention": ["mqa", {"name": "gqa", "kv_heads": 2}]}})
     for trial in plan(study, plugin_index, fingerprint=lambda spec: "text").trials:
-        files = [plugin_index.find(slot, name).file for slot, name in components_of(trial.spec, plugin_index)]
-        assert trial.code == code.hash(trial.spec) == code_of(Path(file) for file in files if file)
+        names = components_of(trial.spec, plugin_index)
+        hashes = {f"{slot}.{name}": ComponentCode(plugin_index).component(slot, name) for slot, name in names}
+        assert trial.components == code.components(trial.spec) == hashes
+        assert trial.code == code.hash(trial.spec) == code_of(hashes)

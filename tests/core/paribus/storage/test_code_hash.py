@@ -125,7 +125,7 @@ def test_engines_of_one_epoch_have_one_name_and_any_other_has_its_own(monkeypatc
     names = {}
     for name in "abcd":
         monkeypatch.setattr(engines, "engine_hash", lambda name=name: name)
-        names[name] = numbers_of_engine(), identity.code_of([])
+        names[name] = numbers_of_engine(), identity.code_of({})
     assert names["b"] == names["c"]
     assert names["b"][0] == "epoch 2"
     assert len(set(names.values())) == 3

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import paribus
-from paribus.planning.identity import code_of
-from paribus.storage.code_hash import closure, imports
+from paribus.planning.identity import source_hash
+from paribus.storage.code_hash import CodeHashes, closure, imports
 from paribus.storage.engine import ENGINE, engine_files, hash_of_engine
 
 CORE = Path(paribus.__file__).parent
@@ -139,11 +139,11 @@ def test_every_edit_of_a_components_files_changes_its_code(tmp_path: Path) -> No
     shutil.copytree(plugin, tmp_path / plugin.name, ignore=shutil.ignore_patterns("__pycache__"))
     component = tmp_path / plugin.name / "masked_language_modelling.py"
     behind = closure(component)
-    whole = code_of([component])
+    whole = source_hash([component], CodeHashes())
     assert len(behind) > 3
     for path in behind:
         text = path.read_bytes()
         edits(path)[0]()
-        assert code_of([component]) != whole, path
+        assert source_hash([component], CodeHashes()) != whole, path
         path.write_bytes(text)
-    assert code_of([component]) == whole
+    assert source_hash([component], CodeHashes()) == whole

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from paribus.registry import Registry
-from paribus.registry.plugin_loading import BUILTIN
+from paribus.registry.component_index import BUILTIN
 from paribus.testing import conform, examine
 from paribus.testing.conformance import REFERENCE
 
