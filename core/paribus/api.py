@@ -75,6 +75,8 @@ def run(
                     timing=timing,
                     progress=False,
                 )
+    for warning in planned.warnings():
+        on_event(Event(kind="note", text=f"warning: {warning}"))
     with _opened_launcher(planned, jobs, registry, plugins) as opened:
         launcher, plugins, stop = opened.launcher, opened.plugins, opened.stop
         options = RunOptions(

@@ -105,7 +105,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     for trial in trials.values():
         _builds(session, trial.spec)
     specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
-    warnings = _memory_warnings(session, specs)
+    warnings = [*planned.warnings(), *_memory_warnings(session, specs)]
     settings = [setting.name for setting in planned.plan.settings]
     excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:

@@ -147,7 +147,7 @@ def verb(
 
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, strict=machines == "same")
-    for line in planned.store.messages:
+    for line in (*planned.store.messages, *(f"warning: {warning}" for warning in planned.warnings())):
         note(line)
     if results is not None:
         _write_results(session, study, planned, table, results)

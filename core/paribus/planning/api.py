@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from paribus.assembly.components import Classes, make
 from paribus.errors import Problem, SpecError, StoreError, missing_package
 from paribus.planning.comparability import EvaluationPreview
+from paribus.planning.identity import unidentified
 from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
@@ -58,6 +59,10 @@ class PlannedStudy:
     def name(self) -> str:
         """Name of the study, and of its folder in the store."""
         return self.plan.study.name
+
+    def warnings(self) -> list[str]:
+        """Return a warning for each component whose identity does not cover all that its output depends on."""
+        return list(unidentified((name for trial in self.plan.trials for name in trial.components), self.index))
 
     def records_dataframe(self) -> DataFrame:
         """Return `paribus.records` of the study as a data frame. This needs the extra `pandas`."""

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
+from paribus.errors import Problem, join_names
 from paribus.hookspecs import SLOTS
-from paribus.registry import ComponentValues, Index
+from paribus.registry import ComponentValues, Entry, Index
+from paribus.registry.index_cache import forget, indexed_values
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, dependencies
@@ -18,6 +20,11 @@ from paribus.storage.engine import numbers_of_engine
 
 LENGTH: Final = 24  # hexadecimal digits of an identity: 96 bits
 PART: Final = 32  # characters of each hash of a component
+REASONS: Final = 3  # that a message names
+HINT: Final = (
+    "run the study again if you changed it; a value that differs in every process, as of an environment variable, "
+    "belongs in an option"
+)
 UNIDENTIFIED: Final = "unidentified-"  # begins the hash of what has no file, and a value without a digest
 
 Spec = Mapping[str, Any]
@@ -118,7 +125,6 @@ class ComponentCode:
         self._files = CodeHashes()
         self._by_components: dict[frozenset[tuple[str, str]], tuple[str, Mapping[str, str]]] = {}
         self._hashes: dict[tuple[str, str], str] = {}
-        self._values: dict[tuple[str, str], ComponentValues] = {}
         self._components: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
 
     def hash(self, spec: Spec) -> str:
@@ -140,19 +146,10 @@ class ComponentCode:
     def component(self, slot: str, name: str) -> str:
         """Return the hashes of a component's source code and of the values that this depends on."""
         if (slot, name) not in self._hashes:
-            entry, values = self._index.find(slot, name), self.values(slot, name)
-            files = [Path(file) for file in (entry.file, *values.files) if file]
-            source = source_hash(files, self._files, external=not entry.source.is_builtin, versions=values.versions)
-            is_unidentified = not (entry.file or values.is_complete)
-            value = f"{UNIDENTIFIED}{entry.class_id}" if is_unidentified else values.digest
-            self._hashes[slot, name] = f"{source[:PART]}-{value[:PART]}"
+            values = self._index.values(slot, name, self._files)
+            self._index.planned[slot, name] = values
+            self._hashes[slot, name] = component_hash(self._index.find(slot, name), values, self._files)
         return self._hashes[slot, name]
-
-    def values(self, slot: str, name: str) -> ComponentValues:
-        """Return the values that a component's code depends on, read once."""
-        if (slot, name) not in self._values:
-            self._values[slot, name] = self._index.values(slot, name, self._files)
-        return self._values[slot, name]
 
     def _in_slot(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
         if (slot, id(value)) not in self._components:  # kept with the value, so that its id stays its own
@@ -166,9 +163,56 @@ def code_of(components: Mapping[str, str]) -> str:
     return f"{UNIDENTIFIED}{code}" if any(UNIDENTIFIED in value for value in components.values()) else code
 
 
+def component_hash(entry: Entry, values: ComponentValues, hashes: CodeHashes) -> str:
+    """Return the hash of a component's source code, and that of the values that this depends on."""
+    files = [Path(file) for file in (entry.file, *values.files) if file]
+    source = source_hash(files, hashes, external=not entry.source.is_builtin, versions=values.versions)
+    is_unidentified = not (entry.file or values.is_complete)
+    return f"{source[:PART]}-{f'{UNIDENTIFIED}{entry.class_id}' if is_unidentified else values.digest}"
+
+
 def source_hash(
     files: Iterable[Path], hashes: CodeHashes, *, external: bool = True, versions: Iterable[str] = ()
 ) -> str:
     """Return the hash of source files, of what these import, and of the versions of large packages."""
     code = dependencies(files, hashes, external=external)
     return digest_json([sorted(map(hashes.hash, code.files)), sorted({*code.versions, *versions})])
+
+
+def unidentified(components: Iterable[str], index: Index) -> Iterator[str]:
+    """Yield a warning for each component, as slot.name, whose hash does not cover all that its output depends on."""
+    for component in sorted(set(components)):
+        slot, _, name = component.partition(".")
+        values = index.planned.get((slot, name)) or index.values(slot, name)
+        if values.reasons:
+            yield (
+                f"a change of what {component} computes may keep its old records: {join_names(values.reasons, REASONS)}"
+            )
+
+
+def component_problems(planned: Mapping[str, str], index: Index) -> Iterator[Problem]:
+    """Yield a problem for each component, as slot.name, that is not the one of the plan in this process."""
+    hashes = CodeHashes()
+    for component, expected in planned.items():
+        slot, _, name = component.partition(".")
+        entry, values = index.find(slot, name), index.values(slot, name, hashes)
+        actual = component_hash(entry, values, hashes)
+        if actual != expected:
+            is_edited = actual[:PART] != expected[:PART]
+            message = "its source code was edited after the study was planned"
+            if not is_edited:
+                planned_values = index.planned.get((slot, name)) or indexed_values(entry.source, slot, name)
+                names = _changed_parts(planned_values.parts, values.parts) if planned_values is not None else []
+                what = join_names(names, REASONS) or "a value that it depends on"
+                message = f"{what} differs from the value when the study was planned"
+            if not entry.source.is_builtin:
+                forget(entry.source)
+            hint = "plan and run the study again" if is_edited else HINT
+            yield Problem(code="component-differs", path=component, message=message, hint=hint)
+    hashes.save()
+
+
+def _changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return the names of values that are not the same; without the objects that hold another one of them."""
+    names = [f"`{name}`" for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    return [name for name in names if not any(other.startswith((f"{name[:-1]}.", f"{name[:-1]}[")) for other in names)]

@@ -208,6 +208,8 @@ class Index:
     plugins: tuple[PluginManifest, ...]
     classes: Mapping[tuple[str, str], type[Any]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Classes of a registry: their values may have changed since they were registered."""
+    planned: dict[tuple[str, str], ComponentValues] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """Values of components in the latest plan."""
 
     def values(self, slot: str, name: str, hashes: CodeHashes | None = None) -> ComponentValues:
         """Return the values that a component's code depends on: those of now, if its class is loaded."""

@@ -129,8 +129,15 @@ def _read_all(folder: Path, keys: dict[PluginSource, str]) -> dict[PluginSource,
     return manifests
 
 
+def indexed_values(source: PluginSource, slot: str, name: str) -> ComponentValues | None:
+    """Return the values of a component in the index on disk, if it has them."""
+    manifest = _read_all(cache_folder() / "index", {source: _key(source, _environment())}).get(source)
+    entries = manifest.entries if manifest is not None else ()
+    return next((entry.values for entry in entries if (entry.slot, entry.name) == (slot, name)), None)
+
+
 def forget(source: PluginSource) -> None:
-    """Delete what is known of a plugin that has other values than those in the index."""
+    """Delete the index of a plugin, which has other values now."""
     with suppress(OSError):
         (cache_folder() / "index" / f"{_key(source, _environment())}.json").unlink()
 

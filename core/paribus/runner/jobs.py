@@ -139,6 +139,7 @@ def worker_request(trial: Trial, store: Store, options: TrialOptions, **fields: 
         identity=trial.identity,
         spec=spec,
         options=options,
+        components=trial.components,
         variant=trial.label.rpartition(", seed")[0],
         **fields,
     )

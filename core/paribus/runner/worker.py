@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, Problem, SpecError
 from paribus.models.parent_process import die_with_parent
+from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, PluginError, Problem, SpecError
+from paribus.planning.identity import component_problems
+from paribus.runner.other_environment import VARIABLE as OTHER_ENVIRONMENT
 from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
@@ -114,6 +116,7 @@ class WorkerRequest:
     identity: str
     spec: Mapping[str, Any]
     options: TrialOptions = TrialOptions()
+    components: Mapping[str, str] = field(default_factory=dict)  # hashes of the plan, by slot.name
     plugins: Mapping[str, Any] = field(default_factory=dict)  # arguments of `installed`, for a new process
     timing: Mapping[str, Any] = field(default_factory=dict)  # steps to time, instead of a trial
     is_rehearsal: bool = False  # first step only, without hooks and loggers
@@ -205,6 +208,10 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
 
     if store.record(request.identity) is not None:  # another process was faster
         return EXIT_OK
+    if OTHER_ENVIRONMENT not in os.environ:  # which exists to find what depends on the process
+        problems = tuple(component_problems(request.components, registry.index))
+        if problems:
+            raise PluginError(*problems)
     folder = store.folder(request.identity)
     trainer = request.spec["trainer"] or {}
     steps = trainer.get("max_steps") or (DEFAULT_STEPS if max_seconds(trainer) is None else None)
