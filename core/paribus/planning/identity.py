@@ -122,7 +122,7 @@ class ComponentCode:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._files = CodeHashes()
+        self._files = index.hashes()
         self._by_components: dict[frozenset[tuple[str, str]], tuple[str, Mapping[str, str]]] = {}
         self._hashes: dict[tuple[str, str], str] = {}
         self._components: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
@@ -192,7 +192,7 @@ def unidentified(components: Iterable[str], index: Index) -> Iterator[str]:
 
 def component_problems(planned: Mapping[str, str], index: Index) -> Iterator[Problem]:
     """Yield a problem for each component, as slot.name, that is not the one of the plan in this process."""
-    hashes = CodeHashes()
+    hashes = index.hashes()
     for component, expected in planned.items():
         slot, _, name = component.partition(".")
         entry, values = index.find(slot, name), index.values(slot, name, hashes)

@@ -208,8 +208,18 @@ class Index:
     plugins: tuple[PluginManifest, ...]
     classes: Mapping[tuple[str, str], type[Any]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Classes of a registry: their values may have changed since they were registered."""
+    sources: Mapping[Path, bytes] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    """Sources of the modules of these classes, as they were imported."""
     planned: dict[tuple[str, str], ComponentValues] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Values of components in the latest plan."""
+
+    def hashes(self) -> CodeHashes:
+        """Return a reader of source files, as they are now or as they were imported."""
+        if not self.classes:
+            return CodeHashes()
+        from paribus.registry.loaded_sources import loaded_sources
+
+        return CodeHashes(loaded_sources(self.sources))
 
     def values(self, slot: str, name: str, hashes: CodeHashes | None = None) -> ComponentValues:
         """Return the values that a component's code depends on: those of now, if its class is loaded."""

@@ -6,15 +6,11 @@ is digested by its bytecode. A digest has no addresses and no random order, so t
 
 from __future__ import annotations
 
-import ast
 import collections
 import dataclasses
-import dis
 import enum
 import functools
-import hashlib
 import importlib.util
-import inspect
 import logging
 import re
 import sys
@@ -26,19 +22,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 from paribus.registry.component_index import ComponentValues
+from paribus.registry.function_code import changed_globals, combine, digest_code, position, scan_code
+from paribus.registry.run_time_reads import reader_ids, reads_state, reads_the_clock
 from paribus.storage.code_hash import CodeHashes, source_root
 from paribus.storage.packages import Package, find_package, package_of_file
 
-SIZE: Final = 16  # bytes of the digest of one value
 _HEAP_TYPE: Final = 1 << 9  # flag of a class that a `class` statement made
 _READING_SLOTS: Final = frozenset({"corpus", "tokenizer", "launcher"})  # have a fingerprint, or compute nothing
 _SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), type(NotImplemented))
 _NUMBERS: Final = (bool, int, float, complex, str, bytes)
 _LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
-_METHODS: Final = (types.MethodType, types.BuiltinMethodType)
 _BUILTINS: Final = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)
 _DESCRIPTORS: Final = (
     types.MethodDescriptorType,
@@ -60,15 +56,6 @@ _GENERATED: Final = (  # methods of a dataclass
 _MODULE_NAMES: Final = (
     "__name__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__", "__annotations__",
 )  # fmt: skip
-_LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
-_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_FILE_METHODS: Final = frozenset({"read_text", "read_bytes"})
-_READS: Final = """
-    builtins: open input exec eval __import__; io: open; os: environ environb getenv getenvb urandom popen;
-    importlib: import_module; runpy: run_path run_module; subprocess: run check_output Popen; socket: gethostname;
-    time: time time_ns; secrets: token_hex token_bytes randbelow; uuid: uuid1 uuid4; urllib.request: urlopen;
-    torch: load; numpy: load loadtxt fromfile genfromtxt memmap
-"""
 
 
 def component_values(component: type, slot: str = "", hashes: CodeHashes | None = None) -> ComponentValues:
@@ -96,7 +83,7 @@ class _Walk:
         self._depths: dict[int, int] = {}  # of what is being digested
         self._roots: dict[str, None] = {}
         self._known_files: dict[str, Path | None] = {}
-        self._readers = _readers()
+        self._readers = reader_ids()
 
     def values(self) -> ComponentValues:
         try:
@@ -124,7 +111,7 @@ class _Walk:
         if key in self._digests:
             return self._digests[key][1]
         if key in self._depths:  # a cycle: the distance to the object in it, which is the same in every process
-            return _hash("cycle", str(len(self._depths) - self._depths[key]).encode())
+            return combine("cycle", str(len(self._depths) - self._depths[key]).encode())
         self._depths[key] = len(self._depths)
         try:
             result = self._compound(value, place)
@@ -132,7 +119,7 @@ class _Walk:
             self.is_complete = False
             message = str(error) or f"is a {_name(type(value))}, which has no value to compare"
             self.reasons[f"`{place}` {message}"] = None
-            result = _hash("undigested", _name(type(value)).encode())
+            result = combine("undigested", _name(type(value)).encode())
         finally:
             del self._depths[key]
         self._digests[key] = value, result
@@ -141,10 +128,10 @@ class _Walk:
     def _scalar(self, value: Any) -> bytes:
         if isinstance(value, str):
             value = self._relative(value)
-            return _hash("str", value.encode(errors="surrogatepass"))
+            return combine("str", value.encode(errors="surrogatepass"))
         if isinstance(value, float):
-            return _hash("float", value.hex().encode())
-        return _hash(type(value).__name__, repr(value).encode())
+            return combine("float", value.hex().encode())
+        return combine(type(value).__name__, repr(value).encode())
 
     def _relative(self, text: str) -> str:
         """Return a path without the folder of the code, which is another one on another machine."""
@@ -154,11 +141,11 @@ class _Walk:
         return text
 
     def _all(self, tag: str, values: Iterable[Any], place: str) -> bytes:
-        return _hash(tag, *(self.digest(value, place) for value in values))
+        return combine(tag, *(self.digest(value, place) for value in values))
 
     def _fields(self, tag: str, fields: Iterable[tuple[str, Any]], place: str) -> bytes:
         """Return the digest of named values, in the order of their names."""
-        return _hash(
+        return combine(
             tag,
             *(
                 part
@@ -179,6 +166,9 @@ class _Walk:
         for types_, method in _HANDLERS:
             if isinstance(value, types_):
                 return method(self, value, place)
+        arguments = getattr(value, "__args__", None) if kind.__module__ in ("typing", "types") else None
+        if isinstance(arguments, tuple):
+            return self._all("generic", (getattr(value, "__origin__", None), *arguments), place)
         if kind.__module__ == "typing":
             return self._checked(kind.__name__, repr(value))
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -193,29 +183,29 @@ class _Walk:
     def _checked(self, tag: str, text: str) -> bytes:
         if " at 0x" in text:
             raise _Undigested("has an address instead of a value")
-        return _hash(tag, text.encode())
+        return combine(tag, text.encode())
 
     def _torch(self, value: Any, torch: Any) -> bytes | None:
         if isinstance(value, torch.dtype | torch.device | torch.Size | torch.layout | torch.memory_format):
-            return _hash(type(value).__name__, str(value).encode())
+            return combine(type(value).__name__, str(value).encode())
         if isinstance(value, torch.Generator):
-            return _hash("generator", bytes(value.get_state().numpy().tobytes()))
+            return combine("generator", bytes(value.get_state().numpy().tobytes()))
         if not isinstance(value, torch.Tensor):
             return None
         header = f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {_name(type(value))}".encode()
         if value.is_meta:
-            return _hash("tensor", header)
+            return combine("tensor", header)
         try:
             data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
         except (RuntimeError, TypeError, NotImplementedError) as error:
             raise _Undigested(f"is a tensor without plain values ({error})") from None
-        return _hash("tensor", header, data)
+        return combine("tensor", header, data)
 
     def _array(self, value: Any, place: str) -> bytes:
         header = f"{value.dtype.str} {value.shape} {type(value).__name__}".encode()
         if value.dtype.hasobject:
-            return _hash("array", header, self.digest(value.tolist(), place))
-        return _hash("array", header, value.tobytes())
+            return combine("array", header, self.digest(value.tolist(), place))
+        return combine("array", header, value.tobytes())
 
     def _sequence(self, value: Any, place: str) -> bytes:
         return self._with_state(value, place, self._all("sequence", value, place))
@@ -227,12 +217,12 @@ class _Walk:
             self._digests = dict(digests)
             elements.append(self.digest(element, place))
         self._digests = digests
-        return self._with_state(value, place, _hash("set", *sorted(elements)))
+        return self._with_state(value, place, combine("set", *sorted(elements)))
 
     def _mapping(self, value: Any, place: str) -> bytes:
         items = dict.items(value) if isinstance(value, dict) else value.items()
         parts = [part for key, item in items for part in (self.digest(key, place), self._item(key, item, place))]
-        return self._with_state(value, place, _hash("mapping", *parts))
+        return self._with_state(value, place, combine("mapping", *parts))
 
     def _item(self, key: object, item: Any, place: str) -> bytes:
         return self.digest(item, f"{place}[{key!r}]" if isinstance(key, str | int) else place)
@@ -240,18 +230,18 @@ class _Walk:
     def _with_state(self, value: Any, place: str, content: bytes) -> bytes:
         """Add the class and the attributes of an instance of a subclass of a container or number."""
         kind = type(value)
-        name = _hash(kind.__name__) if kind in _CONTAINERS else self.digest(kind, place)
+        name = combine(kind.__name__) if kind in _CONTAINERS else self.digest(kind, place)
         state = self._state(value, place)
         if isinstance(value, collections.defaultdict):
-            state = _hash("factory", state, self.digest(value.default_factory, place))
-        return _hash("container", name, content, state)
+            state = combine("factory", state, self.digest(value.default_factory, place))
+        return combine("container", name, content, state)
 
     def _number(self, value: Any, place: str) -> bytes:
         base: Any = next(base for base in _NUMBERS if isinstance(value, base))
         return self._with_state(value, place, self._scalar(base.__new__(base, value)))
 
     def _enum(self, value: enum.Enum, place: str) -> bytes:
-        return _hash(
+        return combine(
             "enum",
             self.digest(type(value), place),
             value.name.encode() if value.name else b"",
@@ -259,14 +249,14 @@ class _Walk:
         )
 
     def _path(self, value: PurePath, place: str) -> bytes:
-        return _hash("path", self._relative(str(value)).encode())
+        return combine("path", self._relative(str(value)).encode())
 
     def _pattern(self, value: re.Pattern[Any], place: str) -> bytes:
-        return _hash("pattern", repr((value.pattern, value.flags)).encode())
+        return combine("pattern", repr((value.pattern, value.flags)).encode())
 
     def _partial(self, value: Any, place: str) -> bytes:
         keywords = self._fields("keywords", value.keywords.items(), place)
-        return _hash("partial", self.digest(value.func, place), self._all("arguments", value.args, place), keywords)
+        return combine("partial", self.digest(value.func, place), self._all("arguments", value.args, place), keywords)
 
     def _property(self, value: property, place: str) -> bytes:
         return self._all("property", (value.fget, value.fset, value.fdel), place)
@@ -282,37 +272,40 @@ class _Walk:
     def _builtin(self, value: Any, place: str) -> bytes:
         owner = value.__self__ if hasattr(value, "__self__") else None
         has_owner = owner is not None and not isinstance(owner, types.ModuleType)
-        return _hash("builtin", _name(value).encode(), self.digest(owner, place) if has_owner else b"")
+        return combine("builtin", _name(value).encode(), self.digest(owner, place) if has_owner else b"")
 
     def _descriptor(self, value: Any, place: str) -> bytes:
-        return _hash("descriptor", _name(value).encode())
+        return combine("descriptor", _name(value).encode())
 
     def _lock(self, value: Any, place: str) -> bytes:
-        return _hash("lock", type(value).__name__.encode())
+        return combine("lock", type(value).__name__.encode())
 
     def _logger(self, value: Any, place: str) -> bytes:
-        return _hash("logger")  # what it prints is no result
+        return combine("logger")  # what it prints is no result
 
     def _reference(self, value: weakref.ref[Any], place: str) -> bytes:
-        return _hash("reference", self.digest(value(), place))
+        return combine("reference", self.digest(value(), place))
+
+    def _weak(self, value: Any, place: str) -> bytes:
+        return combine("weak", type(value).__name__.encode())  # a cache, as of `functools.singledispatch`
 
     def _cell(self, value: types.CellType, place: str) -> bytes:
         try:
             return self._part(value.cell_contents, place)
         except ValueError:
-            return _hash("empty cell")
+            return combine("empty cell")
 
     def _field(self, value: Any, place: str) -> bytes:
         items = value.default, value.default_factory, value.init, value.kw_only, value.metadata
-        return _hash("field", value.name.encode(), *(self._missing_or(item, place) for item in items))
+        return combine("field", value.name.encode(), *(self._missing_or(item, place) for item in items))
 
     def _missing_or(self, value: Any, place: str) -> bytes:
-        return _hash("missing") if value is dataclasses.MISSING else self.digest(value, place)
+        return combine("missing") if value is dataclasses.MISSING else self.digest(value, place)
 
     def _module(self, value: types.ModuleType, place: str) -> bytes:
         """Digest a module that the code passes on: every value in it, if it is the user's."""
         if self._is_ignored(_package_of_module(value)):
-            return _hash("module", value.__name__.encode())
+            return combine("module", value.__name__.encode())
         public = ((name, item) for name, item in vars(value).items() if name not in _MODULE_NAMES)
         own = ((name, item) for name, item in public if not isinstance(item, types.ModuleType))
         return self._fields("module", own, value.__name__.rpartition(".")[2])
@@ -327,7 +320,7 @@ class _Walk:
 
     def _class(self, value: type, place: str) -> bytes:
         if not value.__flags__ & _HEAP_TYPE or (_is_importable(value) and self._is_ignored(_package_of(value))):
-            return _hash("class", _name(value).encode())
+            return combine("class", _name(value).encode())
         file = Path(_file_of_class(value))
         if file.suffix == ".py" and file.is_file():
             self._add_file(file)
@@ -336,21 +329,21 @@ class _Walk:
         metaclass = b"" if kind is type else self.digest(kind, place)
         attributes = ((name, item) for name, item in vars(value).items() if not _is_unused(value, name, item))
         content = self._fields("class", attributes, value.__qualname__)
-        return _hash("class", value.__qualname__.encode(), metaclass, content, *bases)
+        return combine("class", value.__qualname__.encode(), metaclass, content, *bases)
 
     def _base(self, base: type, place: str) -> bytes:
         """Digest a base class; of a library's, only functions that the user's code put there."""
         if not base.__flags__ & _HEAP_TYPE or not _is_importable(base) or not self._is_ignored(_package_of(base)):
             return self.digest(base, place)
         replaced = [(name, vars(base)[name]) for name in _functions(base) if _is_replaced(vars(base)[name])]
-        return _hash("base", _name(base).encode(), self._fields("replaced", replaced, base.__qualname__))
+        return combine("base", _name(base).encode(), self._fields("replaced", replaced, base.__qualname__))
 
     def _function(self, function: types.FunctionType, place: str) -> bytes:
         code = function.__code__
         package = package_of_file(code.co_filename)
         is_ignored = self._is_ignored(package)
-        if is_ignored and _is_importable(function):
-            return _hash("function", _name(function).encode())
+        if is_ignored and _is_importable(function) and self._is_ignored(_package_of(function)):
+            return combine("function", _name(function).encode())
         name = function.__qualname__.rpartition(">.")[2]
         state = [
             self._all("defaults", function.__defaults__ or (), f"a default of `{name}`"),
@@ -359,15 +352,15 @@ class _Walk:
             self._closure(function, name),
         ]
         if is_ignored:  # a library's wrapper of the user's function
-            return _hash("wrapper", code.co_name.encode(), *state)
+            return combine("wrapper", code.co_name.encode(), *state)
         file = self._file(function)
         source = self.hashes.source(file) if file is not None else b""
         if file is not None:
             self._add_file(file)
-            content = _hash("file", self.hashes.hash(file).encode(), _position(code, source))
+            content = combine("file", self.hashes.hash(file).encode(), position(code, source))
         else:
-            content = _digest_code(code)
-        return _hash("function", function.__qualname__.encode(), content, *state, self._globals(function, source))
+            content = digest_code(code)
+        return combine("function", function.__qualname__.encode(), content, *state, self._globals(function, source))
 
     def _file(self, function: types.FunctionType) -> Path | None:
         """Return the source file of a function, or None without one that can be read."""
@@ -391,9 +384,9 @@ class _Walk:
     def _globals(self, function: types.FunctionType, source: bytes) -> bytes:
         """Return the digest of the globals and of the modules' attributes that a function names."""
         names: Mapping[str, Any] = function.__globals__
-        scan = _scan(function.__code__)
+        scan = scan_code(function.__code__)
         file = function.__code__.co_filename.rpartition("/")[2]
-        changed = scan.stored | _changed_globals(source)
+        changed = scan.stored | changed_globals(source)
         parts: dict[str, bytes] = {}
         for chain, line in scan.chains:
             if chain[0] in changed:
@@ -405,7 +398,7 @@ class _Walk:
             self._add_read(f"`{method}` is called", f"{file}:{line}")
         for module, imported in scan.imports:
             parts |= self._imported(function, module, imported, scan.attributes)
-        return _hash("globals", *(part for name in sorted(parts) for part in (name.encode(), parts[name])))
+        return combine("globals", *(part for name in sorted(parts) for part in (name.encode(), parts[name])))
 
     def _chain(self, names: Mapping[str, Any], chain: tuple[str, ...], where: str) -> tuple[str, bytes]:
         """Return the digest of a dotted name: of a global, or of an attribute of the user's module."""
@@ -415,18 +408,18 @@ class _Walk:
         used, is_library = [chain[0]], False
         for attribute in (*chain[1:], ""):
             if value is _MISSING or self._is_run_time_read(value, ".".join(used), where):
-                return ".".join(used), _hash("missing")
+                return ".".join(used), combine("missing")
             is_module = isinstance(value, types.ModuleType)
-            if not attribute or not (is_module or _reads_the_clock(value)):
+            if not attribute or not (is_module or reads_the_clock(value)):
                 break
             is_library = is_library or not is_module or self._is_ignored(_package_of_module(value))
             value = getattr(value, attribute, _MISSING)
             used.append(attribute)
         name = ".".join(used)
         if is_library and not isinstance(value, type | types.FunctionType):
-            return name, _hash("library")  # its version is recorded
+            return name, combine("library")  # its version is recorded
         if len(used) > 1 and isinstance(value, types.ModuleType):
-            return name, _hash("module")  # its attributes are other names
+            return name, combine("module")  # its attributes are other names
         return name, self._part(value, name if len(used) > 1 else f"{where.partition(':')[0]}: {name}")
 
     def _imported(
@@ -441,7 +434,7 @@ class _Walk:
                 return {}
             imported = importlib.import_module(absolute)
         except Exception:  # whatever the module raises, the function would see it too
-            return {module: _hash("missing")}
+            return {module: combine("missing")}
         used = names or sorted(attributes & set(vars(imported)))
         values = ((name, getattr(imported, name, _MISSING)) for name in used if name != "*")
         return {
@@ -452,7 +445,7 @@ class _Walk:
 
     def _is_run_time_read(self, value: Any, name: str, where: str) -> bool:
         """Return whether a value is what a library reads from outside of the process, and note it."""
-        if id(value) not in self._readers and not _reads_state(value):
+        if id(value) not in self._readers and not reads_state(value):
             return False
         self._add_read(f"`{name}` is read at run time", where)
         return True
@@ -466,7 +459,7 @@ class _Walk:
         kind = type(value)
         has_state = hasattr(value, "__dict__") or any("__slots__" in vars(base) for base in kind.__mro__)
         if kind.__flags__ & _HEAP_TYPE and has_state and not isinstance(value, _OPAQUE):
-            return _hash("object", self.digest(kind, place), self._state(value, place))
+            return combine("object", self.digest(kind, place), self._state(value, place))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -476,12 +469,13 @@ class _Walk:
         except Exception:
             raise _Undigested from None
         if isinstance(reduced, str):
-            return _hash("reduced", self.digest(kind, place), reduced.encode())
+            return combine("reduced", self.digest(kind, place), reduced.encode())
         parts = [list(part) if index > 2 and part is not None else part for index, part in enumerate(reduced)]
         return self._all("reduced", parts, place)
 
     def _state(self, value: Any, place: str) -> bytes:
-        fields = dict(getattr(value, "__dict__", None) or {})
+        kept = getattr(value, "__dict__", None) or {}
+        fields = {name: item for name, item in kept.items() if not _is_cached(type(value), name)}
         for base in type(value).__mro__:
             slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
@@ -508,7 +502,7 @@ _HANDLERS: Final[tuple[tuple[Any, _Handler], ...]] = (
     ((classmethod, staticmethod, functools.cached_property, functools._lru_cache_wrapper), _Walk._wrapper),
     (_BUILTINS, _Walk._builtin),
     (_DESCRIPTORS, _Walk._descriptor),
-    (types.CodeType, lambda walk, value, place: _digest_code(value)),
+    (types.CodeType, lambda walk, value, place: digest_code(value)),
     (types.CellType, _Walk._cell),
     ((tuple, list), _Walk._sequence),
     ((set, frozenset), _Walk._set),
@@ -519,15 +513,8 @@ _HANDLERS: Final[tuple[tuple[Any, _Handler], ...]] = (
     (_LOCKS, _Walk._lock),
     ((logging.Logger, logging.LoggerAdapter), _Walk._logger),
     (weakref.ReferenceType, _Walk._reference),
+    ((weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet), _Walk._weak),
 )
-
-
-def _hash(tag: str, *parts: bytes) -> bytes:
-    hashed = hashlib.blake2b(tag.encode(), digest_size=SIZE)
-    for part in parts:
-        hashed.update(len(part).to_bytes(8, "big"))
-        hashed.update(part)
-    return hashed.digest()
 
 
 def _name(value: Any) -> str:
@@ -549,7 +536,7 @@ def _package_of_module(value: types.ModuleType) -> Package:
     return find_package(value.__name__.partition(".")[0])
 
 
-def _package_of(value: type) -> Package:
+def _package_of(value: type | types.FunctionType) -> Package:
     return find_package(value.__module__.partition(".")[0])
 
 
@@ -577,190 +564,11 @@ def _is_replaced(value: Any) -> bool:
     return isinstance(value, types.FunctionType) and package_of_file(value.__code__.co_filename) is None
 
 
+def _is_cached(kind: type, name: object) -> bool:
+    """Return whether an attribute of an object is a result that a property has kept."""
+    return isinstance(name, str) and isinstance(getattr(kind, name, None), functools.cached_property)
+
+
 def _own_attributes(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the attributes of a function, without the notes of torch's compiler."""
     return ((name, value) for name, value in vars(function).items() if not name.startswith(("_torch", "_dynamo")))
-
-
-class _Scan(NamedTuple):
-    """Names that the bytecode of a function and of the functions in it uses."""
-
-    chains: tuple[tuple[tuple[str, ...], int], ...]  # dotted names that begin with a global, and their lines
-    stored: frozenset[str]  # globals that it assigns
-    imports: tuple[tuple[str, tuple[str, ...]], ...]
-    attributes: frozenset[str]
-    methods: tuple[tuple[str, int], ...]  # that read files
-
-
-@lru_cache(maxsize=16384)
-def _scan(code: types.CodeType) -> _Scan:
-    scanner = _Scanner()
-    codes = [code]
-    while codes:
-        current = codes.pop()
-        codes.extend(item for item in current.co_consts if isinstance(item, types.CodeType))
-        if current.co_names:
-            scanner.add(current)
-    return scanner.scan()
-
-
-@final
-class _Scanner:
-    """Reader of bytecode."""
-
-    def __init__(self) -> None:
-        self._chains: dict[tuple[str, ...], int] = {}
-        self._stored: set[str] = set()
-        self._imports: dict[str, list[str]] = {}
-        self._attributes: set[str] = set()
-        self._methods: dict[str, int] = {}
-        self._chain: tuple[str, ...] = ()  # that the last instructions load
-
-    def scan(self) -> _Scan:
-        imports = tuple((module, tuple(names)) for module, names in self._imports.items())
-        attributes, methods = frozenset(self._attributes), tuple(self._methods.items())
-        return _Scan(tuple(self._chains.items()), frozenset(self._stored), imports, attributes, methods)
-
-    def add(self, code: types.CodeType) -> None:
-        line, module = code.co_firstlineno, ""
-        level: Any = 0
-        last: Any = None
-        for instruction in dis.get_instructions(code):
-            name, value = instruction.opname, instruction.argval
-            positions = instruction.positions
-            if name in _ATTRIBUTES:
-                self._load_attribute(value, line)
-                continue
-            self._end_chain(line)
-            if positions is not None and positions.lineno:
-                line = positions.lineno
-            if name in _LOADS:
-                self._chain = (value,)
-            elif name in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-                self._stored.add(value)
-            elif name == "IMPORT_NAME":  # the constants before it are the level and the names
-                module = "." * (level if isinstance(level, int) else 0) + value
-                self._imports.setdefault(module, [])
-            elif name == "IMPORT_FROM":
-                self._imports[module].append(value)
-            level, last = last, value
-        self._end_chain(line)
-
-    def _load_attribute(self, name: str, line: int) -> None:
-        self._attributes.add(name)
-        if name in _FILE_METHODS:
-            self._methods.setdefault(name, line)
-        if self._chain:
-            self._chain = (*self._chain, name)
-
-    def _end_chain(self, line: int) -> None:
-        if self._chain:
-            self._chains.setdefault(self._chain, line)
-            self._chain = ()
-
-
-_GLOBAL: Final = re.compile(rb"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
-_DEFINITION: Final = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
-
-
-@lru_cache(maxsize=1024)
-def _changed_globals(source: bytes) -> frozenset[str]:
-    """Return the globals that the functions of a file assign."""
-    return frozenset(name.strip().decode() for names in _GLOBAL.findall(source) for name in names.split(b","))
-
-
-@lru_cache(maxsize=1024)
-def _definitions(source: bytes) -> Mapping[bytes, tuple[int, ...]]:
-    """Return the lines of the functions of each name in a file."""
-    lines: dict[bytes, list[int]] = {}
-    for match in _DEFINITION.finditer(source):
-        lines.setdefault(match[1], []).append(source.count(b"\n", 0, match.start(1)) + 1)
-    return {name: tuple(numbers) for name, numbers in lines.items()}
-
-
-@lru_cache(maxsize=256)
-def _lambdas(source: bytes) -> tuple[tuple[int, int, int, int], ...]:
-    """Return the positions of the lambda expressions of a file, in order."""
-    with suppress(SyntaxError, ValueError, RecursionError):
-        nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Lambda)]
-        return tuple(sorted((it.lineno, it.col_offset, it.end_lineno or 0, it.end_col_offset or 0) for it in nodes))
-    return ()
-
-
-def _lambda_index(source: bytes, line: int, column: int) -> int:
-    """Return the index of the innermost lambda expression around a position."""
-    candidates = [
-        (start, index)
-        for index, (start_line, start, end_line, end) in enumerate(_lambdas(source))
-        if start_line == line and (end_line > line or start <= column <= end)
-    ]
-    return max(candidates, default=(0, -1))[1]
-
-
-def _position(code: types.CodeType, source: bytes) -> bytes:
-    """Return which of the functions of one name in a file this is; comments do not change it."""
-    if code.co_name == "<lambda>":
-        return str(_lambda_index(source, code.co_firstlineno, _first_column(code))).encode()
-    names = _definitions(source).get(code.co_name.encode(), ())
-    return str(sum(line < code.co_firstlineno for line in names)).encode() if len(names) > 1 else b""
-
-
-def _first_column(code: types.CodeType) -> int:
-    """Return the column of the first instruction of an expression."""
-    positions = (it for it in code.co_positions() if it[0] == code.co_firstlineno and it[2])
-    return next((column for _, _, column, _ in positions if column is not None), 0)
-
-
-def _digest_code(code: types.CodeType) -> bytes:
-    """Return the digest of bytecode, without docstrings and line numbers."""
-    constants = list(code.co_consts)
-    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and not code.co_name.startswith("<")
-    if is_function and constants and isinstance(constants[0], str):  # of a function, the first one is its docstring
-        constants[0] = None
-    names = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-    return _hash(
-        "code",
-        repr((names, numbers)).encode(),
-        code.co_code,
-        code.co_exceptiontable,
-        *map(_digest_constant, constants),
-    )
-
-
-def _digest_constant(value: Any) -> bytes:
-    if isinstance(value, types.CodeType):
-        return _digest_code(value)
-    if isinstance(value, tuple):
-        return _hash("tuple", *map(_digest_constant, value))
-    if isinstance(value, frozenset):
-        return _hash("set", *sorted(map(_digest_constant, value)))
-    return _hash(type(value).__name__, repr(value).encode())
-
-
-def _readers() -> frozenset[int]:
-    """Return the ids of functions and objects of libraries that give what no source code determines."""
-    ids: set[int] = set()
-    for entry in _READS.split(";"):
-        module, names = entry.split(":")
-        loaded = sys.modules.get(module.strip())
-        ids.update(id(vars(loaded)[name]) for name in names.split() if loaded is not None and name in vars(loaded))
-    return frozenset(ids)
-
-
-def _reads_state(value: Any) -> bool:
-    """Return whether a value is a method of a clock or of a library's random state."""
-    owner = getattr(value, "__self__", None) if isinstance(value, _METHODS) else None
-    if owner is None or isinstance(owner, types.ModuleType):
-        return False
-    if _reads_the_clock(owner):
-        return value.__name__ in ("now", "utcnow", "today")
-    states = (("random", "_inst"), ("numpy.random.mtrand", "_rand"))
-    is_random = any(owner is getattr(sys.modules.get(module), name, None) for module, name in states)
-    return is_random and value.__name__ not in ("seed", "getstate", "setstate")
-
-
-def _reads_the_clock(value: Any) -> bool:
-    """Return whether a value is a class whose methods read the clock."""
-    datetime = sys.modules.get("datetime")
-    return datetime is not None and (value is datetime.datetime or value is datetime.date)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 from paribus.errors import PluginError, Problem
 from paribus.registry.class_reader import read_component
 from paribus.registry.component_index import Entry, Index, PluginManifest, PluginSource
+from paribus.registry.loaded_sources import loaded_sources
 from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_class, load_plugin
 from paribus.registry.return_types import check_methods
 
@@ -56,7 +57,9 @@ class Registry:
                 classes[slot, name] = component
                 check_methods(component, slot, name)
         manifest = PluginManifest(source, tuple(entries))
-        index = Index((*self.index.plugins, manifest), {**self.index.classes, **classes})
+        index = Index(
+            (*self.index.plugins, manifest), {**self.index.classes, **classes}, loaded_sources(self.index.sources)
+        )
         for slot, name in classes:
             index.find(slot, name)  # raises if the name is taken
         local = tuple(sorted({*self.local, *(f"{slot}.{name}" for slot, name in classes)}))
@@ -87,7 +90,7 @@ def installed(
     raise_load_failures(manifests)
     files = tuple(Path(manifest.source.value) for manifest in manifests if not manifest.source.distribution)
     classes = {key: component for plugin in loaded for key, component in plugin.classes.items()}
-    return Registry(Index(manifests, classes), lifecycle_hooks(loaded), files)
+    return Registry(Index(manifests, classes, loaded_sources({})), lifecycle_hooks(loaded), files)
 
 
 def raise_load_failures(manifests: Sequence[PluginManifest]) -> None:

@@ -10,10 +10,11 @@ import ast
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, final
 
 from paribus.errors import StoreError
@@ -30,8 +31,9 @@ _SKIPPED: Final = frozenset({"ctx", "kind", "type_comment"})  # fields of a synt
 class CodeHashes:
     """Hashes of source files, with a cache on disk; each file is read once in the life of this object."""
 
-    def __init__(self) -> None:
-        self._sources: dict[Path, bytes] = {}
+    def __init__(self, sources: Mapping[Path, bytes] = MappingProxyType({})) -> None:
+        """`sources` are known already, as of modules that were imported before their files were edited."""
+        self._sources = dict(sources)
         self._by_path: dict[Path, str] = {}
         self._imported: dict[tuple[Path, bool], tuple[Path | str, ...]] = {}
         self._is_changed = False
