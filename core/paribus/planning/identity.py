@@ -198,18 +198,24 @@ def component_problems(planned: Mapping[str, str], index: Index) -> Iterator[Pro
         entry, values = index.find(slot, name), index.values(slot, name, hashes)
         actual = component_hash(entry, values, hashes)
         if actual != expected:
-            is_edited = actual[:PART] != expected[:PART]
-            message = "its source code was edited after the study was planned"
-            if not is_edited:
-                planned_values = index.planned.get((slot, name)) or indexed_values(entry.source, slot, name)
-                names = _changed_parts(planned_values.parts, values.parts) if planned_values is not None else []
-                what = join_names(names, REASONS) or "a value that it depends on"
-                message = f"{what} differs from the value when the study was planned"
+            yield _difference(component, actual, expected, entry, values, index)
             if not entry.source.is_builtin:
                 forget(entry.source)
-            hint = "plan and run the study again" if is_edited else HINT
-            yield Problem(code="component-differs", path=component, message=message, hint=hint)
     hashes.save()
+
+
+def _difference(
+    component: str, actual: str, expected: str, entry: Entry, values: ComponentValues, index: Index
+) -> Problem:
+    """Return the problem of a component that differs from the planned one, with the names of its changed values."""
+    if actual[:PART] != expected[:PART]:
+        message, hint = "its source code was edited after the study was planned", "plan and run the study again"
+        return Problem(code="component-differs", path=component, message=message, hint=hint)
+    planned = index.planned.get((entry.slot, entry.name)) or indexed_values(entry.source, expected[PART + 1 :])
+    names = _changed_parts(planned.parts, values.parts) if planned is not None else []
+    subject = f"the value of {join_names(names, REASONS)}" if names else "a value or function that it depends on"
+    message = f"{subject} is not what it was when the study was planned"
+    return Problem(code="component-differs", path=component, message=message, hint=HINT)
 
 
 def _changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

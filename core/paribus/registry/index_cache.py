@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -129,17 +129,25 @@ def _read_all(folder: Path, keys: dict[PluginSource, str]) -> dict[PluginSource,
     return manifests
 
 
-def indexed_values(source: PluginSource, slot: str, name: str) -> ComponentValues | None:
-    """Return the values of a component in the index on disk, if it has them."""
-    manifest = _read_all(cache_folder() / "index", {source: _key(source, _environment())}).get(source)
-    entries = manifest.entries if manifest is not None else ()
-    return next((entry.values for entry in entries if (entry.slot, entry.name) == (slot, name)), None)
+def indexed_values(source: PluginSource, digest: str) -> ComponentValues | None:
+    """Return the values of this digest of a component in an index on disk, if it still has them."""
+    entries = (entry for _, manifest in _saved(source) for entry in manifest.entries)
+    return next((entry.values for entry in entries if entry.values.digest == digest), None)
 
 
 def forget(source: PluginSource) -> None:
-    """Delete the index of a plugin, which has other values now."""
-    with suppress(OSError):
-        (cache_folder() / "index" / f"{_key(source, _environment())}.json").unlink()
+    """Delete what is on disk of a plugin that has other values now."""
+    for file, _ in _saved(source):
+        file.unlink(missing_ok=True)
+
+
+def _saved(source: PluginSource) -> Iterator[tuple[Path, PluginManifest]]:
+    """Yield the files of a plugin in the cache, also those that other environments have."""
+    for file in (cache_folder() / "index").glob("*.json"):
+        with suppress(StoreError, KeyError, TypeError, ValueError):
+            manifest = PluginManifest.from_json(atomic.read_json(file, schema=FORMAT))
+            if (manifest.source.distribution, manifest.source.value) == (source.distribution, source.value):
+                yield file, manifest
 
 
 def _environment() -> list[JSON]:

@@ -25,7 +25,7 @@ _CONVERTIBLE: Final = {
     float: "__float__",
     bool: "__bool__",
 }  # numbers of numpy and torch are accepted
-_MARK: Final = "checked_return"
+MARK: Final = "checked_return"  # attribute of a function that wraps a method of a component
 
 
 def check_methods(component: type, slot: str, name: str) -> None:
@@ -33,7 +33,7 @@ def check_methods(component: type, slot: str, name: str) -> None:
     for method, declared in vars(slot_class(slot)).items():
         implemented = inspect.getattr_static(component, method, declared)
         function = _function(implemented)
-        if implemented is declared or function is None or _function(declared) is None or hasattr(function, _MARK):
+        if implemented is declared or function is None or _function(declared) is None or hasattr(function, MARK):
             continue
         owner = f"{component.__qualname__}.{method}"
         checked = _checked(function, _function(declared), f"{slot}.{name}", f"`{owner}`")
@@ -95,7 +95,7 @@ def _checked(function: Any, declared: Any, path: str, label: str, *, optional: b
             fail(value)
         return value if is_item_valid is None else items(value, is_item_valid)
 
-    setattr(checked, _MARK, True)
+    setattr(checked, MARK, True)
     return checked
 
 

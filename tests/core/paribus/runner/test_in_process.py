@@ -196,18 +196,39 @@ class Cell(Norm):
 """
 
 
-def test_a_class_of_a_notebook_that_is_defined_again_has_other_trials(registry: Registry, tmp_path: Path) -> None:
-    def identities(component: type[Norm]) -> dict[str, str]:
-        cells = registry.with_components(norm={"cell": component})
+def test_a_class_of_a_notebook_has_other_trials_once_its_code_changed(registry: Registry, tmp_path: Path) -> None:
+    def identities(text: str) -> dict[str, str]:
+        namespace: dict[str, Any] = {}
+        exec(compile(text, "<cell>", "exec"), namespace)
+        cells = registry.with_components(norm={"cell": namespace["Cell"]})
         base = {"preset": "encoder-tiny", "norm": "layernorm"}
         document = {"base": base, "vary": {"norm": ["cell"]}, "seeds": 1, "metric": METRIC}
         study = paribus.study(document, registry=cells, store=tmp_path)
         return {trial.variant: trial.identity for trial in study.plan.trials}
 
-    first, again = dict[str, Any](), dict[str, Any]()
-    for namespace in (first, again):
-        exec(compile(CELL, "<cell>", "exec"), namespace)
-    assert identities(first["Cell"]) == identities(first["Cell"])
-    trials, new_trials = identities(first["Cell"]), identities(again["Cell"])
+    trials = identities(CELL)
+    assert identities(CELL.replace("A norm of", "A cell of")) == trials
+    new_trials = identities(CELL.replace("1.0", "2.0"))
     assert trials.pop("baseline") == new_trials.pop("baseline")
     assert set(trials.values()).isdisjoint(new_trials.values())
+
+
+def test_a_class_that_was_changed_after_the_plan_does_not_run(registry: Registry, tmp_path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    exec(compile(CELL.replace("1.0", "SCALE") + "\nSCALE = 1.0\n", "<cell>", "exec"), namespace)
+    cells = registry.with_components(norm={"cell": namespace["Cell"]})
+    base = {"preset": "encoder-tiny", "norm": "layernorm"}
+    document = {"base": base, "vary": {"norm": ["cell"]}, "seeds": 1, "metric": METRIC, "budget": {"steps": 1}}
+    study = paribus.study(document, registry=cells, store=tmp_path)
+    namespace["SCALE"] = 2.0
+    paribus.run(study)
+    changed = study.plan.trials_of("norm=cell")[0]
+    failure = study.store.failure(changed.identity)
+    assert failure is not None
+    assert failure["reason"].startswith("error[component-differs] norm.cell: the value of `<cell>: SCALE` is not")
+    assert study.store.record(study.plan.trials_of("baseline")[0].identity) is not None
+    again = paribus.run(paribus.study(document, registry=cells, store=tmp_path))
+    (trial,) = again.plan.trials_of("norm=cell")
+    assert trial.identity != changed.identity
+    assert again.store.record(trial.identity) is not None
+    assert trial.document()["components"]["norm.cell"] == trial.components["norm.cell"]
