@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, final
 from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.random_keys import key32
+from paribus.registry.loaded_sources import LoadedSource, loaded_sources
 from paribus.schema import JSON, Option, from_json, to_json
 from paribus.storage.code_hash import CodeHashes
 
@@ -208,7 +209,7 @@ class Index:
     plugins: tuple[PluginManifest, ...]
     classes: Mapping[tuple[str, str], type[Any]] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Classes of a registry: their values may have changed since they were registered."""
-    sources: Mapping[Path, bytes] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+    sources: Mapping[Path, LoadedSource] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Sources of the modules of these classes, as they were imported."""
     planned: dict[tuple[str, str], ComponentValues] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Values of components in the latest plan."""
@@ -217,9 +218,7 @@ class Index:
         """Return a reader of source files, as they are now or as they were imported."""
         if not self.classes:
             return CodeHashes()
-        from paribus.registry.loaded_sources import loaded_sources
-
-        return CodeHashes(loaded_sources(self.sources))
+        return CodeHashes({path: source.text for path, source in loaded_sources(self.sources).items()})
 
     def values(self, slot: str, name: str, hashes: CodeHashes | None = None) -> ComponentValues:
         """Return the values that a component's code depends on: those of now, if its class is loaded."""

@@ -7,6 +7,7 @@ is digested by its bytecode. A digest has no addresses and no random order, so t
 from __future__ import annotations
 
 import collections
+import contextvars
 import dataclasses
 import enum
 import functools
@@ -31,6 +32,8 @@ from paribus.registry.run_time_reads import reader_ids, reads_state, reads_the_c
 from paribus.storage.code_hash import CodeHashes, source_root
 from paribus.storage.packages import Package, find_package, package_of_file
 
+LEVELS: Final = 400  # of values in each other
+FRAMES: Final = 10  # of this module for each level
 _HEAP_TYPE: Final = 1 << 9  # flag of a class that a `class` statement made
 _READING_SLOTS: Final = frozenset({"corpus", "tokenizer", "launcher"})  # have a fingerprint, or compute nothing
 _SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), type(NotImplemented))
@@ -47,13 +50,17 @@ _MISSING: Final = object()
 _UNUSED: Final = (  # attributes of a class that compute nothing, or repeat what is digested
     "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__",
     "__annotations_cache__", "__qualname__", "__firstlineno__", "__static_attributes__", "__parameters__",
-    "__type_params__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__", "__match_args__",
+    "__type_params__", "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_params__",
     "__conditional_annotations__", "__hash__", "__slotnames__",
+    "__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__", "_is_protocol",
+    "_is_runtime_protocol", "_backward_cls",
 )  # fmt: skip
 _GENERATED: Final = (  # methods of a dataclass
     "__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__", "__hash__",
     "__replace__",
 )  # fmt: skip
+_COMPILED: Final = "_torchdynamo_orig_callable"
+_COPIES: Final = ("__reduce_ex__", "__reduce__", "__getstate__")
 _MODULE_NAMES: Final = (
     "__name__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__", "__annotations__",
 )  # fmt: skip
@@ -87,14 +94,15 @@ class _Walk:
         self._readers = reader_ids()
 
     def values(self) -> ComponentValues:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + LEVELS * FRAMES)
         try:
             digest = self.digest(self.component, self.component.__qualname__)
-        except RecursionError:
-            self.is_complete, digest = False, b""
-            self.reasons["a value is nested too deeply to be compared"] = None
         except Exception as error:  # of the user's code, such as the iterator of a container
             self.is_complete, digest = False, b""
             self.reasons[f"its values cannot be compared ({type(error).__name__}: {error})"] = None
+        finally:
+            sys.setrecursionlimit(limit)
         return ComponentValues(
             digest=digest.hex(),
             files=tuple(sorted(self.files)),
@@ -115,6 +123,8 @@ class _Walk:
             return combine("cycle", str(len(self._depths) - self._depths[key]).encode())
         self._depths[key] = len(self._depths)
         try:
+            if len(self._depths) > LEVELS:
+                raise _Undigested("is nested too deeply to be compared")
             result = self._compound(value, place)
         except _Undigested as error:
             self.is_complete = False
@@ -173,10 +183,8 @@ class _Walk:
         if kind.__module__ == "typing":
             return self._checked(kind.__name__, repr(value))
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if torch is not None and kind.__module__.partition(".")[0] in ("torch", "lightning"):
-            result = self._torch(value, torch)
-            if result is not None:
-                return result
+        if torch is not None and isinstance(value, _torch_types(torch)):
+            return self._torch(value, torch)
         if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
             return self._array(value, place)
         return self._object(value, place)
@@ -186,13 +194,11 @@ class _Walk:
             raise _Undigested("has an address instead of a value")
         return combine(tag, text.encode())
 
-    def _torch(self, value: Any, torch: Any) -> bytes | None:
-        if isinstance(value, torch.dtype | torch.device | torch.Size | torch.layout | torch.memory_format):
-            return combine(type(value).__name__, str(value).encode())
+    def _torch(self, value: Any, torch: Any) -> bytes:
         if isinstance(value, torch.Generator):
             return combine("generator", bytes(value.get_state().numpy().tobytes()))
         if not isinstance(value, torch.Tensor):
-            return None
+            return combine(type(value).__name__, str(value).encode())
         header = f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {_name(type(value))}".encode()
         if value.is_meta:
             return combine("tensor", header)
@@ -215,7 +221,8 @@ class _Walk:
         """Digest a set: each element by itself, since a cycle would have another beginning in another order."""
         digests, elements = self._digests, []
         for element in value:
-            self._digests = dict(digests)
+            if type(element) not in _SCALARS:
+                self._digests = dict(digests)
             elements.append(self.digest(element, place))
         self._digests = digests
         return self._with_state(value, place, combine("set", *sorted(elements)))
@@ -226,6 +233,8 @@ class _Walk:
         return self._with_state(value, place, combine("mapping", *parts))
 
     def _item(self, key: object, item: Any, place: str) -> bytes:
+        if isinstance(key, str):
+            item = _without_ids(key, item)
         return self.digest(item, f"{place}[{key!r}]" if isinstance(key, str | int) else place)
 
     def _with_state(self, value: Any, place: str, content: bytes) -> bytes:
@@ -290,6 +299,9 @@ class _Walk:
     def _weak(self, value: Any, place: str) -> bytes:
         return combine("weak", type(value).__name__.encode())  # a cache, as of `functools.singledispatch`
 
+    def _context(self, value: contextvars.ContextVar[Any], place: str) -> bytes:
+        return combine("context", value.name.encode(), self.digest(value.get(None), place))
+
     def _cell(self, value: types.CellType, place: str) -> bytes:
         try:
             return self._part(value.cell_contents, place)
@@ -320,28 +332,32 @@ class _Walk:
         return package.ignored or bool(package.version)
 
     def _class(self, value: type, place: str) -> bytes:
-        if not value.__flags__ & _HEAP_TYPE or (_is_importable(value) and self._is_ignored(_package_of(value))):
+        if not value.__flags__ & _HEAP_TYPE:
             return combine("class", _name(value).encode())
+        if _is_importable(value) and self._is_ignored(_package_of(value)):
+            return combine("class", *(self._library_class(base) for base in value.__mro__))
         file = Path(_file_of_class(value))
         if file.suffix == ".py" and file.is_file():
             self._add_file(file)
-        bases = [self._base(base, place) for base in value.__mro__[1:]]
+        bases = [self.digest(base, place) for base in value.__mro__[1:]]
         kind = type(value)
         metaclass = b"" if kind is type else self.digest(kind, place)
-        attributes = ((name, item) for name, item in vars(value).items() if not _is_unused(value, name, item))
-        content = self._fields("class", attributes, value.__qualname__)
+        attributes = {name: item for name, item in vars(value).items() if not _is_unused(value, name, item)}
+        if issubclass(value, enum.Enum):
+            attributes |= {name: member.value for name, member in value.__members__.items()}
+        content = self._fields("class", attributes.items(), value.__qualname__)
         return combine("class", value.__qualname__.encode(), metaclass, content, *bases)
 
-    def _base(self, base: type, place: str) -> bytes:
-        """Digest a base class; of a library's, only functions that the user's code put there."""
-        if not base.__flags__ & _HEAP_TYPE or not _is_importable(base) or not self._is_ignored(_package_of(base)):
-            return self.digest(base, place)
-        replaced = [(name, vars(base)[name]) for name in _functions(base) if _is_replaced(vars(base)[name])]
-        return combine("base", _name(base).encode(), self._fields("replaced", replaced, base.__qualname__))
+    def _library_class(self, value: type) -> bytes:
+        """Return the digest of the name of a library's class, and of functions that the user's code put there."""
+        replaced = [(name, item) for name, item in vars(value).items() if _is_replaced(item)]
+        return combine("base", _name(value).encode(), self._fields("replaced", replaced, value.__qualname__))
 
     def _function(self, function: types.FunctionType, place: str) -> bytes:
         if MARK in vars(function):  # a check of ours, which has no effect
             return self.digest(vars(function)["__wrapped__"], place)
+        if _COMPILED in vars(function):  # by torch, which changes what is around it
+            return combine("compiled", self.digest(vars(function)[_COMPILED], place))
         code = function.__code__
         package = package_of_file(code.co_filename)
         is_ignored = self._is_ignored(package)
@@ -419,7 +435,7 @@ class _Walk:
             value = getattr(value, attribute, _MISSING)
             used.append(attribute)
         name = ".".join(used)
-        if is_library and not isinstance(value, type | types.FunctionType):
+        if is_library and not isinstance(value, type | types.FunctionType | functools.partial):
             return name, combine("library")  # its version is recorded
         if len(used) > 1 and isinstance(value, types.ModuleType):
             return name, combine("module")  # its attributes are other names
@@ -461,7 +477,8 @@ class _Walk:
         """Digest any other object: its class, and its attributes or the way in which it is copied."""
         kind = type(value)
         has_state = hasattr(value, "__dict__") or any("__slots__" in vars(base) for base in kind.__mro__)
-        if kind.__flags__ & _HEAP_TYPE and has_state and not isinstance(value, _OPAQUE):
+        is_plain = not (_is_copied_by_itself(kind) and self._is_ignored(_package_of(kind)))
+        if kind.__flags__ & _HEAP_TYPE and has_state and is_plain and not isinstance(value, _OPAQUE):
             return combine("object", self.digest(kind, place), self._state(value, place))
         try:
             with warnings.catch_warnings():
@@ -486,7 +503,8 @@ class _Walk:
                 with suppress(AttributeError):
                     if mangled not in ("__dict__", "__weakref__"):
                         fields[mangled] = object.__getattribute__(value, mangled)
-        return self._fields("state", ((str(name), item) for name, item in fields.items()), place) if fields else b""
+        named = ((str(name), _without_ids(str(name), item)) for name, item in fields.items())
+        return self._fields("state", named, place) if fields else b""
 
 
 _WITHOUT_VALUE: Final = (types.ModuleType, classmethod, staticmethod, property, functools.cached_property)
@@ -507,6 +525,7 @@ _HANDLERS: Final[tuple[tuple[Any, _Handler], ...]] = (
     (_DESCRIPTORS, _Walk._descriptor),
     (types.CodeType, lambda walk, value, place: digest_code(value)),
     (types.CellType, _Walk._cell),
+    (contextvars.ContextVar, _Walk._context),
     ((tuple, list), _Walk._sequence),
     ((set, frozenset), _Walk._set),
     ((dict, types.MappingProxyType), _Walk._mapping),
@@ -549,22 +568,38 @@ def _file_of_class(value: type) -> str:
 
 def _is_unused(owner: type, name: str, value: Any) -> bool:
     """Return whether an attribute of a class is generated from others, or computes nothing."""
-    if name in _UNUSED and not (name == "__hash__" and isinstance(value, types.FunctionType)):
+    function = getattr(value, "__func__", value)
+    file = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
+    is_own = bool(file) and not file.startswith("<string>") and package_of_file(file) is None
+    if name in _UNUSED:
+        return not (name == "__hash__" and is_own)
+    if issubclass(owner, enum.Enum) and name != "_ignore_" and (name[:1] == name[-1:] == "_"):
+        return not is_own  # what a member is, is in its value
+    if type(value).__name__ == "_tuplegetter":  # a field of a named tuple
         return True
-    if isinstance(value, types.FunctionType) and value.__code__.co_filename.startswith("<string>"):
-        is_generated = "__dataclass_fields__" in vars(owner) and name in _GENERATED
-        return is_generated or (name == "__new__" and hasattr(owner, "_field_defaults"))
+    if file and not is_own:
+        is_generated = name in _GENERATED and "__dataclass_fields__" in vars(owner)
+        return is_generated or hasattr(owner, "_field_defaults")  # a named tuple
     return False
-
-
-@lru_cache(maxsize=1024)
-def _functions(base: type) -> tuple[str, ...]:
-    """Return the names of a library's class that the user may have replaced."""
-    return tuple(name for name, value in vars(base).items() if callable(value) or isinstance(value, property))
 
 
 def _is_replaced(value: Any) -> bool:
     return isinstance(value, types.FunctionType) and package_of_file(value.__code__.co_filename) is None
+
+
+@lru_cache(maxsize=1)
+def _torch_types(torch: Any) -> tuple[type, ...]:
+    return (torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
+
+
+def _is_copied_by_itself(kind: type) -> bool:
+    """Return whether a class says how its objects are copied: they may have state that no attribute shows."""
+    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in _COPIES)
+
+
+def _without_ids(name: str, value: Any) -> Any:
+    """Return the hooks of a module of torch without their ids, which count the hooks of the process."""
+    return [*value.values()] if name.endswith("_hooks") and isinstance(value, dict) else value
 
 
 def _is_cached(kind: type, name: object) -> bool:

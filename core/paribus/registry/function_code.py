@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, final
 SIZE: Final = 16  # bytes of a digest
 _LOADS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_FILE_METHODS: Final = frozenset({"read_text", "read_bytes"})
+_READING_METHODS: Final = frozenset({"read_text", "read_bytes", "__subclasses__"})
 
 
 def combine(tag: str, *parts: bytes) -> bytes:
@@ -35,7 +35,7 @@ class Scan(NamedTuple):
     stored: frozenset[str]  # globals that it assigns
     imports: tuple[tuple[str, tuple[str, ...]], ...]
     attributes: frozenset[str]
-    methods: tuple[tuple[str, int], ...]  # that read files
+    methods: tuple[tuple[str, int], ...]  # that read files or what the process has defined
 
 
 @lru_cache(maxsize=16384)
@@ -94,7 +94,7 @@ class Scanner:
 
     def _load_attribute(self, name: str, line: int) -> None:
         self._attributes.add(name)
-        if name in _FILE_METHODS:
+        if name in _READING_METHODS:
             self._methods.setdefault(name, line)
         if self._chain:
             self._chain = (*self._chain, name)
@@ -133,20 +133,24 @@ def _lambdas(source: bytes) -> tuple[tuple[int, int, int, int], ...]:
     return ()
 
 
-def _lambda_index(source: bytes, line: int, column: int) -> int:
-    """Return the index of the innermost lambda expression around a position."""
+def _lambda_position(source: bytes, code: types.CodeType) -> bytes:
+    """Return the index of a lambda expression in a file; with its bytecode, where Python has not kept its column."""
+    line, column = code.co_firstlineno, _first_column(code)
     candidates = [
-        (start, index)
+        (start, end_line > line or start <= column <= end, index)
         for index, (start_line, start, end_line, end) in enumerate(_lambdas(source))
-        if start_line == line and (end_line > line or start <= column <= end)
+        if start_line == line
     ]
-    return max(candidates, default=(0, -1))[1]
+    if len(candidates) == 1:
+        return str(candidates[0][2]).encode()
+    index = max(((start, index) for start, is_around, index in candidates if is_around), default=(0, -1))[1]
+    return str(index).encode() if index >= 0 else digest_code(code)
 
 
 def position(code: types.CodeType, source: bytes) -> bytes:
     """Return which of the functions of one name in a file this is; comments do not change it."""
     if code.co_name == "<lambda>":
-        return str(_lambda_index(source, code.co_firstlineno, _first_column(code))).encode()
+        return _lambda_position(source, code)
     names = _definitions(source).get(code.co_name.encode(), ())
     return str(sum(line < code.co_firstlineno for line in names)).encode() if len(names) > 1 else b""
 

@@ -92,7 +92,8 @@ def _load_missing(missing: dict[PluginSource, str], folder: Path) -> dict[Plugin
 def _run_build(keys: dict[PluginSource, str], folder: Path) -> str:
     """Run the loading process, and describe how it ended."""
     requests = [[vars(source), str(folder / f"{key}.json")] for source, key in keys.items()]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path())}
+    # Without random hashes, as the process of a trial: a plugin may have values in the order of a set.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-P", "-c", f"from {__name__} import load_requested; load_requested()"]
     try:
         process = subprocess.run(
