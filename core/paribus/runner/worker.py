@@ -19,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from paribus.models.parent_process import die_with_parent
 from paribus.errors import EXIT_FAILED, EXIT_OK, ParibusError, PluginError, Problem, SpecError
+from paribus.models.parent_process import die_with_parent
 from paribus.planning.identity import component_problems
 from paribus.runner.other_environment import VARIABLE as OTHER_ENVIRONMENT
 from paribus.runner.other_environment import other_import_clock

@@ -80,7 +80,6 @@ class Trial:
             **({"setting": self.setting} if self.setting else {}),
             **({"budget_values": dict(self.budget_values)} if self.budget_values else {}),
             **({"baseline_values": dict(self.baseline_values)} if self.baseline_values else {}),
-            **({"components": dict(self.components)} if self.components else {}),
         }
 
 
