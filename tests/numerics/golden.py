@@ -15,6 +15,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -38,6 +39,7 @@ Trial = Mapping[str, Any]
 def main(table: Path, folder: Path, names: Sequence[str]) -> None:
     """Run the named trials, or all, and write their values after each."""
     trials: dict[str, Trial] = read_trials(table, names)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background ignores it
     recorder = LineRecorder(Path(path) for path in os.environ.get("PARIBUS_GOLDEN_LINES", "").splitlines())
     if recorder.files:
         recorder.start()

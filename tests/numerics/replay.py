@@ -134,7 +134,8 @@ def main(check: bool, raised: str | None, coverage: bool, only: tuple[str, ...],
         click.echo(f"the engine {engine} is proven already: epoch {epochs.entries[-1].epoch}")
         return
     begin, result = replay_from_begin(epochs, keep, only, with_lines=(coverage or check) and not only)
-    problems = coverage_problems(tree / "core" / "paribus", result.results.lines, REASONS)
+    lines = result.results.lines
+    problems = coverage_problems(tree / "core" / "paribus", lines, REASONS) if lines else []
     for line in (*(f"note: {note}" for note in result.notes), *problems):
         click.echo(line)
     if raised is not None:
