@@ -94,6 +94,8 @@ def run(command: Callable[[Sequence[str]], int], name: str, trial: Trial) -> Val
     import paribus
 
     values: Values = {}
+    if trial.get("draws"):
+        values |= draw()
     if "study" in trial:
         values |= run_study(name, trial["study"])
     if "train" in trial:
@@ -245,6 +247,20 @@ def use(model: Any, registry: Any) -> Values:
         metrics = trainer.validate(fresh, paribus.data(model.spec, registry=registry), verbose=False)
     values |= {f"parameter {name} after Lightning's steps": digest(tensor) for name, tensor in parameters(fresh)}
     return {**values, **dict(flat("validated", metrics))}
+
+
+def draw() -> Values:
+    """Return the bits of random draws: those of a trial are mostly compared with a threshold, or rounded."""
+    import torch
+
+    import paribus
+
+    draws = paribus.Draw(3, 2, torch.arange(50))
+    values: Values = {"key": paribus.key32(3, "name", 2)}
+    values["uniform draws"] = digest(draws.uniform("name", 40))
+    for high in (3, 1000, 2**31):
+        values[f"draws below {high}"] = digest(draws.below("name", high, 40))
+    return values
 
 
 def flat(place: str, value: Any) -> Iterator[tuple[str, Any]]:
