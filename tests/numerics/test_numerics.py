@@ -37,22 +37,22 @@ NEUTRAL_EDITS: Final[Mapping[str, tuple[Edit, ...]]] = {
         ("parts/visibility.py", "import torch\n", "import functools\n\nimport torch\n"),
     ),
     "a new option has the old behaviour by default": (
-        ("train/data.py", "    bucket: int = 0  #", "    newest_first: bool = False\n    bucket: int = 0  #"),
+        ("datamodule/data.py", "    bucket: int = 0  #", "    newest_first: bool = False\n    bucket: int = 0  #"),
     ),
     "an annotation is added": (("train/trial.py", "CHECKPOINTS = ", "CHECKPOINTS: Final = "),),
     "imports are in another order": (
-        ("train/digests.py", "import hashlib\nfrom collections.abc", "from collections.abc"),
-        ("train/digests.py", "import numpy as np\n", "import hashlib\n\nimport numpy as np\n"),
+        ("evidence/digests.py", "import hashlib\nfrom collections.abc", "from collections.abc"),
+        ("evidence/digests.py", "import numpy as np\n", "import hashlib\n\nimport numpy as np\n"),
     ),
     "a comparison is written in another way": (
-        ("train/optimizer_schedule.py", "if parameter.ndim >= 2", "if parameter.ndim > 1"),
+        ("models/optimizer_schedule.py", "if parameter.ndim >= 2", "if parameter.ndim > 1"),
     ),
     "a text is joined in another way": (
-        ("train/digests.py", 'f"{previous}{current}".encode()', "(previous + current).encode()"),
+        ("evidence/digests.py", 'f"{previous}{current}".encode()', "(previous + current).encode()"),
     ),
     "an equal path is faster": (
         (
-            "train/averaged_weights.py",
+            "models/averaged_weights.py",
             "    return min(decay, step / ",
             "    if step > 10**6:\n        return decay\n    return min(decay, step / ",
         ),
@@ -298,7 +298,7 @@ def test_edits_that_change_no_number_join_the_list(tree: Path) -> None:
 @pytest.mark.slow
 def test_an_edit_in_the_fifteenth_digit_is_found_and_begins_an_epoch(tree: Path) -> None:
     loss = "return (loss if auxiliary is None"
-    edit(tree, ("train/lightning_module.py", loss, "return (loss * (1 + 2e-15) if auxiliary is None"))
+    edit(tree, ("models/lightning_module.py", loss, "return (loss * (1 + 2e-15) if auxiliary is None"))
     result = numerics(tree, "--only", "precision-64")
     assert result.exit_code == 1
     assert "loss at step 1" in result.output

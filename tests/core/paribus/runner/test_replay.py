@@ -53,7 +53,7 @@ def edit_engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretend that the engine was edited."""
 
     def edit(name: str) -> None:
-        for module in ("storage.engine", "runner.replay", "train.provenance"):
+        for module in ("storage.engine", "runner.replay", "evidence.provenance"):
             monkeypatch.setattr(f"paribus.{module}.engine_hash", lambda: name)
 
     return edit
