@@ -10,7 +10,13 @@ from typing import Any, Final, final
 from paribus.analysis.compare import compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
-from paribus.analysis.scale_transfer import knob_notes, matching_note, mismatch_note, transfer_sections, tuning_sections
+from paribus.analysis.scale_transfer import (
+    matched_option_notes,
+    matching_note,
+    mismatch_note,
+    transfer_sections,
+    tuning_sections,
+)
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
@@ -42,12 +48,16 @@ def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Tabl
     table = compare_settings(settings_to_compare, strict=strict)
     if not _record_looks(planned, table):
         table = replace(table, notes=(*table.notes, UNRECORDED))
-    sections = (*_untimed(planned), *transfer_sections(table, settings), *tuning_sections(planned.plan, records))
+    sections = (
+        *_unsolved_matches_section(planned),
+        *transfer_sections(table, settings),
+        *tuning_sections(planned.plan, records),
+    )
     return replace(table, sections=sections)
 
 
 def _record_looks(planned: PlannedStudy, table: Table) -> bool:
-    """Record in the store that these verdicts were shown; False where that could not be written."""
+    """Record in the store that these verdicts were shown; return False if the store is not writable."""
     study_spec = planned.plan.study
     shown_variants = {
         setting_table.setting: {row.variant for row in setting_table.rows if row.n} for setting_table in table.settings
@@ -58,30 +68,30 @@ def _record_looks(planned: PlannedStudy, table: Table) -> bool:
         for variant, key in _comparison_keys(planned, setting).items()
         if variant in shown_variants.get(setting.name, ())
     ]
-    written = [planned.store.add_look(key, study_spec.seeds, study_spec.looks) for key in keys]
-    return all(written)
+    results = [planned.store.add_look(key, study_spec.seeds, study_spec.looks) for key in keys]
+    return all(results)
 
 
-def _untimed(planned: PlannedStudy) -> Iterator[Section]:
-    """Yield a section on variants whose match on time is not known before steps were timed."""
+def _unsolved_matches_section(planned: PlannedStudy) -> Iterator[Section]:
+    """Yield a section that lists the variants whose match on time needs a timing pass first."""
     if lines := tuple(unsolved_matches(planned)):
         document = {"unmatched": list(lines)}
         yield Section(key="matching", title="matched on time", lines=lines, document=document, ok=False)
 
 
 def table_trials(planned: PlannedStudy) -> dict[str, list[TrialEntry]]:
-    """Return the trials in the table of each setting: no stale record."""
+    """Return the trials in the table of each setting, without stale records."""
     settings = entries_by_setting(planned.replan())
     return {
-        spec.setting: [
-            entry for variant_trials in select(entries, spec).trials.values() for entry in variant_trials.values()
+        comparison.setting: [
+            entry for variant_trials in select(entries, comparison).trials.values() for entry in variant_trials.values()
         ]
-        for entries, spec in settings
+        for entries, comparison in settings
     }
 
 
 def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
-    """Return the trials of each setting as the store has them, with the comparison to make."""
+    """Return the trials of each setting with their records, and the comparison of each setting."""
     records = read_records(planned.store)
     settings = planned.plan.settings
     return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
@@ -90,43 +100,46 @@ def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], Co
 @final
 @dataclass(frozen=True)
 class StoppingDecision:
-    """State of a study that stops early, judged by the records that it has."""
+    """State of a study that stops early, according to its records."""
 
     trials_to_run: tuple[Trial, ...]  # trials of the next look, with the trials that they start from
     skipped: frozenset[str]  # identities of trials that no look needs
-    verdicts: Mapping[str, str]  # variant -> its verdict and the number of seeds
+    verdicts: Mapping[str, str]  # variant -> its final verdict, and after how many seeds
 
 
 def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
-    """Return the trials that the looks of a study need next, judged by the records that it has."""
+    """Return the trials that the next looks of a study need, according to its records."""
     settings, records = planned.plan.settings, read_records(planned.store)
-    questions = [comparison_spec(planned, setting) for setting in settings]
-    chosen = [
-        select(_entries(planned, setting, records), question).trials
-        for setting, question in zip(settings, questions, strict=True)
+    comparisons = [comparison_spec(planned, setting) for setting in settings]
+    trials_by_setting = [
+        select(_entries(planned, setting, records), comparison).trials
+        for setting, comparison in zip(settings, comparisons, strict=True)
     ]
-    requested: set[str] = set()
-    may_be: set[str] = set()
-    reached: dict[str, str] = {}
-    every = variant_states(list(zip(chosen, questions, strict=True)))
-    for setting, question, turns in zip(settings, questions, every, strict=True):
-        counts = seeds_by_variant(turns, question)
-        limits = {name: turn.seeds_needed if turn.decided else None for name, turn in turns.items()}
-        limits[BASELINE] = None if any(not turn.decided for turn in turns.values()) else counts[BASELINE]
-        requested |= _first(setting, counts)
-        may_be |= _first(setting, limits)
+    states_by_setting = variant_states(list(zip(trials_by_setting, comparisons, strict=True)))
+    needed_now: set[str] = set()
+    needed_at_most: set[str] = set()
+    verdicts: dict[str, str] = {}
+    for setting, comparison, states in zip(settings, comparisons, states_by_setting, strict=True):
+        counts = seeds_by_variant(states, comparison)
+        limits = {name: state.seeds_needed if state.decided else None for name, state in states.items()}
+        limits[BASELINE] = counts[BASELINE] if all(state.decided for state in states.values()) else None
+        needed_now |= _identities(setting, counts)
+        needed_at_most |= _identities(setting, limits)
         suffix = f", {setting.name}" if setting.name else ""
-        texts = {name: f"{turn.verdict.text} after {turn.n} seeds" for name, turn in turns.items() if turn.decided}
-        reached |= {f"{name}{suffix}": text for name, text in texts.items()}
+        verdicts |= {
+            f"{name}{suffix}": f"{state.verdict.text} after {state.n} seeds"
+            for name, state in states.items()
+            if state.decided
+        }
     return StoppingDecision(
-        tuple(trial for trial in planned.plan.trials if trial.identity in requested),
-        frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in may_be),
-        reached,
+        tuple(trial for trial in planned.plan.trials if trial.identity in needed_now),
+        frozenset(trial.identity for trial in planned.plan.trials if trial.identity not in needed_at_most),
+        verdicts,
     )
 
 
 def skipped_trials(planned: PlannedStudy) -> frozenset[str]:
-    """Return the identities of trials that are not needed because earlier records decided their variant."""
+    """Return the identities of trials that never need to run, as the verdict of their variant is final."""
     return stopping_decision(planned).skipped if planned.plan.study.looks else frozenset()
 
 
@@ -140,8 +153,8 @@ def pending_trials(planned: PlannedStudy) -> list[Trial]:
     ]
 
 
-def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
-    """Return the identities of the trials of the first seeds of each variant, at every stage."""
+def _identities(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
+    """Return the identities of the trials of the first `counts[variant]` seeds, at every stage; None stands for all."""
     return {
         trial.identity
         for name, count in counts.items()
@@ -151,16 +164,16 @@ def _first(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
 
 
 def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
-    """Return the trials of a setting, with the changes that this setting makes."""
+    """Return the trials of a setting with their records."""
     trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
-    through = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
-    return load_entries(planned.store, trials, [*planned.plan.trials, *through], records)
+    trials_of_stages = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
+    return load_entries(planned.store, trials, [*planned.plan.trials, *trials_of_stages], records)
 
 
 def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
-    """Return a key of what each variant is compared on, independent of seeds and code.
+    """Return a digest for each variant: of its spec, the baseline's, the metric and the budget.
 
-    It covers the baseline, the variant, the metric and the budget. A variant whose spec is not known yet has none.
+    It is independent of seeds and code. A variant whose spec is not known yet has none.
     """
     study_spec = planned.plan.study
     keys = {
@@ -173,7 +186,7 @@ def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
 
 
 def _spec_key(planned: PlannedStudy, last_trial: Trial) -> str:
-    """Return a digest of the specs of a trial and of those that it begins from, whatever their seeds and code."""
+    """Return a digest of the specs of a trial and of the trials that it starts from, without their seeds and code."""
     specs = []
     trial: Trial | None = last_trial
     while trial is not None:
@@ -184,13 +197,13 @@ def _spec_key(planned: PlannedStudy, last_trial: Trial) -> str:
 
 
 def rungs_below(setting: Setting) -> dict[str, str]:
-    """Return for each rung of a ladder the rung below it, or the rung with the same spec as that."""
-    same = {item.variant: item.same_as for item in setting.excluded}
-    return {item.name: same.get(item.previous, item.previous) for item in setting.variants if item.previous}
+    """Map each rung of a ladder to the rung below it. An excluded rung is replaced by the one with the same spec."""
+    same_as = {item.variant: item.same_as for item in setting.excluded}
+    return {item.name: same_as.get(item.previous, item.previous) for item in setting.variants if item.previous}
 
 
 def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
-    """Return the comparison that a study makes in one of its settings, by default the first."""
+    """Return the comparison of one setting of a study, by default the first."""
     study_spec, setting = planned.plan.study, setting or planned.plan.settings[0]
     keys = _comparison_keys(planned, setting).values()
     return ComparisonSpec(
@@ -214,7 +227,7 @@ def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> Co
         setting=setting.name,
         matching_note=matching_note(setting),
         mismatch_note=mismatch_note(setting),
-        knob_notes=knob_notes(setting),
+        matched_option_notes=matched_option_notes(setting),
         previous_looks=tuple(dict.fromkeys(look for key in keys for look in planned.store.looks(key))),
         look_seeds=study_spec.looks,
         replanned=any(planned.store.has_other_stops(key, study_spec.seeds, study_spec.looks) for key in keys),

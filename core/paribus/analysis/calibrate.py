@@ -54,17 +54,17 @@ def calibrate_settings(
     power: float = POWER,
 ) -> Calibration:
     """Return the calibration of every setting of a study, as one family; settings without a spread are named."""
-    family = sum(len(question.swapped) for _, question in settings)
+    family = sum(len(comparison.swapped) for _, comparison in settings)
     calibrations: list[Calibration] = []
     missing: list[str] = []
     refused: list[NotComparableError] = []
-    for entries, question in settings:
+    for entries, comparison in settings:
         try:
-            calibrations.append(calibrate_entries(entries, question, effect=effect, power=power, family=family))
+            calibrations.append(calibrate_entries(entries, comparison, effect=effect, power=power, family=family))
         except NotComparableError as error:
             if len(settings) == 1 or not {problem.code for problem in error.problems} <= FEW:
                 raise
-            missing.append(question.setting)
+            missing.append(comparison.setting)
             refused.append(error)
     if not calibrations:
         raise refused[0]
@@ -74,7 +74,7 @@ def calibrate_settings(
 
 def calibrate_entries(
     entries: Iterable[TrialEntry],
-    question: ComparisonSpec,
+    comparison: ComparisonSpec,
     *,
     effect: float | None = None,
     power: float = POWER,
@@ -85,17 +85,17 @@ def calibrate_entries(
     `family` is the number of verdicts in all settings, where there are several.
     """
     check_rate("power", power)
-    effect = question.margin if effect is None else effect
+    effect = comparison.margin if effect is None else effect
     if effect is not None:
         check_positive("effect", effect)
-    selection = select(entries, question)
+    selection = select(entries, comparison)
     trials = selection.trials
-    check_records_comparable(trials, question, selection.notes)
-    family = family or len(question.swapped)
-    asking = _Asking(question, effect, power, family)
-    numbers = metric_values(list(trials[question.baseline].values()), question)
-    _refuse_few(numbers, question)
-    pairs = {name: _values(trials, name, question) for name in question.swapped}
+    check_records_comparable(trials, comparison, selection.notes)
+    family = family or len(comparison.swapped)
+    asking = _Asking(comparison, effect, power, family)
+    numbers = metric_values(list(trials[comparison.baseline].values()), comparison)
+    _refuse_few(numbers, comparison)
+    pairs = {name: _values(trials, name, comparison) for name in comparison.swapped}
     rows = [asking.spread(name, *values) for name, values in pairs.items() if _many(values)]
     base = summarise(numbers)
     assert base.sd is not None, "there are two at least"
@@ -103,21 +103,21 @@ def calibrate_entries(
     takes = {row.variant: row.detect_seeds for row in rows or [independent]} if effect is not None else {}
     seeds = largest_count(takes)
     times = {name: _seconds(variant_trials.values()) for name, variant_trials in trials.items()}
-    missing = _missing(trials, seeds, question)
+    missing = _missing(trials, seeds, comparison)
     known_times = [seconds for seconds in times.values() if seconds is not None]
     usual = math.fsum(known_times) / len(known_times) if known_times else None
     return Calibration(
-        study=question.study,
-        setting=question.setting,
+        study=comparison.study,
+        setting=comparison.setting,
         family=family,
-        metric=question.metric,
-        planned=len(question.seeds),
-        variants=len(question.swapped),
+        metric=comparison.metric,
+        planned=len(comparison.seeds),
+        variants=len(comparison.swapped),
         alpha=asking.alpha,
         power=power,
         effect=effect,
-        margin=question.margin,
-        baseline=Spread(variant=question.baseline, n=base.n, sd=base.sd, interval=spread_interval(base.sd, base.n)),
+        margin=comparison.margin,
+        baseline=Spread(variant=comparison.baseline, n=base.n, sd=base.sd, interval=spread_interval(base.sd, base.n)),
         rows=tuple(rows),
         independent=independent,
         seeds=seeds,
@@ -133,7 +133,7 @@ def calibrate_entries(
 class _Asking:
     """The effect, power and family that seeds are computed for."""
 
-    question: ComparisonSpec
+    comparison: ComparisonSpec
     effect: float | None
     power: float
     family: int  # verdicts that are corrected together
@@ -141,8 +141,8 @@ class _Asking:
     @property
     def alpha(self) -> float:
         """The alpha of Holm's first step for a single verdict, at the last look where there are several."""
-        share = alpha_shares(self.question.look_seeds)[-1] if self.question.look_seeds else 1.0
-        return share * self.question.alpha / max(1, self.family)
+        share = alpha_shares(self.comparison.look_seeds)[-1] if self.comparison.look_seeds else 1.0
+        return share * self.comparison.alpha / max(1, self.family)
 
     def spread(self, name: str, baseline: Sequence[float], variant: Sequence[float]) -> Spread:
         summary = summarise([b - a for a, b in zip(baseline, variant, strict=True)])
@@ -153,7 +153,7 @@ class _Asking:
         ends = spread_interval(sd, n)
         if sd == 0:  # the sign test decides, and no effect is too small for it
             return Spread(variant=name, n=n, sd=sd, interval=ends, reduction=gain)
-        effects = [self._smallest(spread) for spread in (sd, *ends)] if len(self.question.seeds) > 1 else None
+        effects = [self._smallest(spread) for spread in (sd, *ends)] if len(self.comparison.seeds) > 1 else None
         tells = [self._tells(spread) for spread in (sd, *ends)]
         equates = [self._equates(spread) for spread in (sd, *ends)]
         return Spread(
@@ -171,7 +171,7 @@ class _Asking:
         )
 
     def _smallest(self, sd: float) -> float:
-        return smallest_effect(sd, len(self.question.seeds), self.alpha, self.power)
+        return smallest_effect(sd, len(self.comparison.seeds), self.alpha, self.power)
 
     def _tells(self, sd: float) -> int | None:
         effect = self.effect
@@ -180,17 +180,17 @@ class _Asking:
         return seeds_for_power(lambda n: power_to_detect(effect, sd, n, self.alpha), self.power)
 
     def _equates(self, sd: float) -> int | None:
-        margin = self.question.margin
+        margin = self.comparison.margin
         if margin is None:
             return None
         return seeds_for_power(lambda n: power_of_equivalence(margin, sd, n, self.alpha), self.power)
 
 
-def _values(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> tuple[list[float], list[float]]:
+def _values(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> tuple[list[float], list[float]]:
     """Return the metrics of the baseline and of the variant, of the pairs that a verdict would use."""
-    paired = pair_trials(trials, name, question)
+    paired = pair_trials(trials, name, comparison)
     finished = [] if paired.reason else paired.finished
-    baseline, variant = (metric_values([pair[side] for pair in finished], question) for side in (0, 1))
+    baseline, variant = (metric_values([pair[side] for pair in finished], comparison) for side in (0, 1))
     return baseline, variant
 
 
@@ -210,7 +210,7 @@ def _took(entry: TrialEntry) -> float:
     return parent_seconds + (ended - started if 0 < started <= ended else 0.0)
 
 
-def _missing(trials: TrialsByVariant, seeds: int | None, question: ComparisonSpec) -> dict[str, int]:
+def _missing(trials: TrialsByVariant, seeds: int | None, comparison: ComparisonSpec) -> dict[str, int]:
     """Return how many trials each variant lacks for so many seeds."""
     seed_count = seeds or 0
     return {
@@ -225,11 +225,11 @@ def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]
         yield f"Fewer than two pairs, and so no standard deviation: {join_names(few, 8)}"
 
 
-def _refuse_few(numbers: Sequence[float], question: ComparisonSpec) -> None:
+def _refuse_few(numbers: Sequence[float], comparison: ComparisonSpec) -> None:
     if len(numbers) > 1:
         return
     count = plural(len(numbers), "finished trial")
-    message = f"the baseline of `{question.study}` has {count}, but a standard deviation needs two"
+    message = f"the baseline of `{comparison.study}` has {count}, but a standard deviation needs two"
     raise NotComparableError(
         Problem(
             code="too-few", message=message, valid="`paribus calibrate STUDY --pilot 5`, which runs the first 5 seeds"

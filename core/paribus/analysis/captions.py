@@ -21,7 +21,7 @@ MAX_GAIN: Final = 1_000.0  # a larger reduction of variance is an accident of fe
 
 
 def caption_lines(
-    question: ComparisonSpec,
+    comparison: ComparisonSpec,
     rows: Sequence[Row],
     trials: Sequence[TrialEntry],
     family: int = 0,
@@ -33,20 +33,21 @@ def caption_lines(
     are other claims on the page, each with the same error rate.
     """
     meant = (
-        f"; a difference below {question.margin:g} either way counts as equivalent"
-        if question.margin is not None
+        f"; a difference below {comparison.margin:g} either way counts as equivalent"
+        if comparison.margin is not None
         else ""
     )
-    yield f"A difference is variant - {question.baseline} on the same seed{meant}."
-    if question.design_note:
-        yield question.design_note
-    if question.matching_note:
-        yield question.matching_note
+    yield f"A difference is variant - {comparison.baseline} on the same seed{meant}."
+    if comparison.design_note:
+        yield comparison.design_note
+    if comparison.matching_note:
+        yield comparison.matching_note
     levels = _levels(rows)
     yield (
-        f"All verdicts{' of variants' if families else ''} together {holding(rows)} with {percent(1 - question.alpha)} "
-        f"confidence{_with_families(question, families)}: Student-t on paired differences, "
-        f"{correction(rows, family)}{_spent(question)}{f'; {levels}' if levels and not family else ''}."
+        f"All verdicts{' of variants' if families else ''} together {holding(rows)} with "
+        f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}: Student-t on "
+        f"paired differences, {correction(rows, family)}{_spent(comparison)}"
+        f"{f'; {levels}' if levels and not family else ''}."
     )
     if family and levels:  # which may not be those of the other settings
         yield f"{levels[0].upper()}{levels[1:]}."
@@ -64,9 +65,9 @@ def caption_lines(
         f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from assumption(rows)
-    yield from _budget(question, done)
-    if question.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
-        yield from question.throughput.caption()
+    yield from _budget(comparison, done)
+    if comparison.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
+        yield from comparison.throughput.caption()
     if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
         yield f"Each trial starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
@@ -112,11 +113,11 @@ def _family_name(family: Family) -> str:
     return family.title.partition(",")[0].partition(" of ")[0]
 
 
-def _with_families(question: ComparisonSpec, families: Sequence[Family]) -> str:
+def _with_families(comparison: ComparisonSpec, families: Sequence[Family]) -> str:
     """Return the confidence of all families of the page together."""
     if not families:
         return ""
-    together = percent(max(0.0, 1 - (1 + len(families)) * question.alpha))
+    together = percent(max(0.0, 1 - (1 + len(families)) * comparison.alpha))
     return f" ({together} together with the {join_names(map(_family_name, families))} below)"
 
 
@@ -129,9 +130,9 @@ def _validation_size(done: Sequence[TrialEntry]) -> str:
     return f" ({evaluated} of its {available} examples)"
 
 
-def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
+def _budget(comparison: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
     """Yield the budget of each trial, where that is not a number of steps."""
-    for unit, amount in question.budget.items():
+    for unit, amount in comparison.budget.items():
         if unit == "flops":
             yield (
                 f"Each trial had a budget of {amount:.4g} training FLOPs, to the nearest step: a cheaper variant "
@@ -147,14 +148,14 @@ def _budget(question: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[st
             )
 
 
-def _spent(question: ComparisonSpec) -> str:
+def _spent(comparison: ComparisonSpec) -> str:
     """Describe how alpha is spent over the looks of a study that may stop early."""
-    if not question.look_seeds:
+    if not comparison.look_seeds:
         return ""
-    spent = zip(question.look_seeds, alpha_shares(question.look_seeds), strict=True)
-    text = ", ".join(f"{percent(share * question.alpha)} after {n}" for n, share in spent)
+    spent = zip(comparison.look_seeds, alpha_shares(comparison.look_seeds), strict=True)
+    text = ", ".join(f"{percent(share * comparison.alpha)} after {n}" for n, share in spent)
     return (
-        f", its error rate of {percent(question.alpha)} divided among looks that were fixed in advance ({text} seeds)"
+        f", its error rate of {percent(comparison.alpha)} divided among looks that were fixed in advance ({text} seeds)"
     )
 
 
@@ -182,17 +183,17 @@ def _levels(rows: Sequence[Row]) -> str:
 
 
 def warning_lines(
-    question: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]
+    comparison: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]
 ) -> Iterator[str]:
     """Yield what weakens the table, the most severe first."""
     pairs = {name: pairs_of_variant.pairs for name, pairs_of_variant in paired.items()}
-    yield from _looked(question)
-    if question.mismatch_note:
-        yield question.mismatch_note
+    yield from _looked(comparison)
+    if comparison.mismatch_note:
+        yield comparison.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        entry = next(entry for entry in trials if entry.done and entry.unigram_baseline(question.metric) is not None)
-        baseline, threshold = entry.unigram_baseline(question.metric), entry.learning_threshold(question.metric)
+        entry = next(entry for entry in trials if entry.done and entry.unigram_baseline(comparison.metric) is not None)
+        baseline, threshold = entry.unigram_baseline(comparison.metric), entry.learning_threshold(comparison.metric)
         assert baseline is not None, "`learned` is known only with a baseline"
         assert threshold is not None, "a record with a baseline has a threshold"
         tolerance = f" by more than {baseline - threshold:.2g}" if threshold < baseline else ""
@@ -242,21 +243,21 @@ def across_machines(paired: Mapping[str, PairedTrials]) -> Iterator[str]:
             yield f"{name} seed {join_names(seeds, MOST)} ({text})"
 
 
-def _looked(question: ComparisonSpec) -> Iterator[str]:
+def _looked(comparison: ComparisonSpec) -> Iterator[str]:
     """Yield warnings about seeds or looks that were changed after a verdict had been shown."""
-    seeds = set(question.seeds)
-    earlier = [set(look) for look in question.previous_looks if seeds & set(look)]
-    if question.replanned:
+    seeds = set(comparison.seeds)
+    earlier = [set(look) for look in comparison.previous_looks if seeds & set(look)]
+    if comparison.replanned:
         yield (
             "The looks of the study were changed after a verdict had been shown: "
-            f"the confidence of {percent(1 - question.alpha)} no longer holds exactly."
+            f"the confidence of {percent(1 - comparison.alpha)} no longer holds exactly."
         )
     if any(look != seeds for look in earlier):
         counts = [key for key, _ in groupby([*map(len, earlier), len(seeds)])]
         verb = "added" if all(look <= seeds for look in earlier) else "changed"
         yield (
             f"Seeds were {verb} after a verdict had been shown ({' → '.join(map(str, counts))}): "
-            f"the confidence of {percent(1 - question.alpha)} no longer holds exactly."
+            f"the confidence of {percent(1 - comparison.alpha)} no longer holds exactly."
         )
 
 

@@ -18,7 +18,7 @@ from paribus.analysis.early_stopping import (
     variant_states,
 )
 from paribus.analysis.factorial import effects
-from paribus.analysis.formatting import percent, plural
+from paribus.analysis.formatting import MAX_NAMES, percent, plural
 from paribus.analysis.pairing import PairedTrials, baseline_row, pair_trials, paired_differences, variant_row
 from paribus.analysis.select_trials import Selection, TrialsByVariant, check_records_comparable, select
 from paribus.analysis.table import Family, Table
@@ -27,45 +27,45 @@ from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 from paribus.errors import NotComparableError, Problem, join_names
 
 
-def ladder_steps(trials: TrialsByVariant, question: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
+def ladder_steps(trials: TrialsByVariant, comparison: ComparisonSpec, settings: int = 1) -> Iterator[Family]:
     """Yield the steps of a ladder, each rung against the rung below it, as a family of its own.
 
     Nothing is yielded for other designs. All `settings` of a study share its alpha.
     """
-    if not question.rungs_below:
+    if not comparison.rungs_below:
         return
-    alpha = question.alpha / settings
-    specs = {name: replace(question, baseline=below) for name, below in question.rungs_below.items()}
-    paired = {name: pair_trials(trials, name, spec) for name, spec in specs.items()}
+    alpha = comparison.alpha / settings
+    steps = {name: replace(comparison, baseline=below) for name, below in comparison.rungs_below.items()}
+    paired = {name: pair_trials(trials, name, step) for name, step in steps.items()}
     verdicts = decide(
-        {name: paired_differences(trials, name, paired[name], spec) for name, spec in specs.items()},
-        better=question.better,
-        margin=question.margin,
+        {name: paired_differences(trials, name, paired[name], step) for name, step in steps.items()},
+        better=comparison.better,
+        margin=comparison.margin,
         alpha=alpha,
     )
-    of_all = f", and so those of all {settings} settings together at {percent(1 - question.alpha)}"
-    rows = (variant_row(trials, name, paired[name], verdicts[name], spec) for name, spec in specs.items())
+    together = f", and so those of all {settings} settings together at {percent(1 - comparison.alpha)}"
+    rows = (variant_row(trials, name, paired[name], verdicts[name], step) for name, step in steps.items())
     yield Family(
         key="steps",
         title="steps, each rung against the one below",
-        rows=tuple(replace(row, baseline=question.rungs_below[row.variant]) for row in rows),
+        rows=tuple(replace(row, baseline=comparison.rungs_below[row.variant]) for row in rows),
         caption=(
             f"A step is a rung - the rung below it on the same seed. The steps are a family of their own: Holm over "
-            f"{plural(len(specs), 'step')} at {percent(1 - alpha)}{of_all if settings > 1 else ''}; with the verdicts "
-            f"above, {percent(1 - 2 * question.alpha)} for both together.",
+            f"{plural(len(steps), 'step')} at {percent(1 - alpha)}{together if settings > 1 else ''}; with the "
+            f"verdicts above, {percent(1 - 2 * comparison.alpha)} for both together.",
         ),
-        certificates={name: spec.certificate for name, spec in paired.items() if spec.certificate is not None},
+        certificates={name: pairs.certificate for name, pairs in paired.items() if pairs.certificate is not None},
         withheld=True,
     )
 
 
-def compare(entries: Iterable[TrialEntry], question: ComparisonSpec) -> Table:
+def compare(entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Table:
     """Return the verdict table of a study; a `NotComparableError` where its trials cannot be compared.
 
     A verdict uses the seeds that both sides finished. A pair with two versions of torch, or with a CPU and an
     accelerator, is skipped: its difference would include theirs. Other packages may differ, and are named.
     """
-    return compare_settings([(entries, question)])
+    return compare_settings([(entries, comparison)])
 
 
 def compare_settings(
@@ -78,62 +78,68 @@ def compare_settings(
     A setting without any record has no table, but its variants count in the family. Pairs of two processors or numbers
     of threads are marked, and refused if `strict`.
     """
-    loaded = [(list(entries), question) for entries, question in settings]
-    chosen = [_select(entries, question) for entries, question in loaded]
-    stops = bool(loaded[0][1].look_seeds)
-    asks = [(selection.trials, question) for selection, (_, question) in zip(chosen, loaded, strict=True)]
-    turns = variant_states(asks) if stops else [{} for _ in loaded]
-    every = [
-        _compared(entries, question, selection, states)
-        for (entries, question), selection, states in zip(loaded, chosen, turns, strict=True)
+    loaded = [(list(entries), comparison) for entries, comparison in settings]
+    selections = [_select(entries, comparison) for entries, comparison in loaded]
+    states_by_setting: Sequence[Mapping[str, VariantState]] = [{} for _ in loaded]
+    if loaded[0][1].look_seeds:
+        states_by_setting = variant_states(
+            [(selection.trials, comparison) for selection, (_, comparison) in zip(selections, loaded, strict=True)]
+        )
+    compared_settings = [
+        _compare_setting(entries, comparison, selection, states)
+        for (entries, comparison), selection, states in zip(loaded, selections, states_by_setting, strict=True)
     ]
-    started = [setting for setting in every if setting.started] or every[:1]
+    started = [setting for setting in compared_settings if setting.started] or compared_settings[:1]
     for setting in started:
-        check_records_comparable(setting.trials, setting.question, setting.selection.notes)
+        check_records_comparable(setting.trials, setting.comparison, setting.selection.notes)
     if strict:
         _refuse_mixed_machines(started)
-    first_spec = every[0].question
-    stopped = {
-        (place, name): turn.verdict for place, setting_turns in enumerate(turns) for name, turn in setting_turns.items()
+    main = compared_settings[0].comparison
+    sequential_verdicts = {
+        (index, name): state.verdict for index, states in enumerate(states_by_setting) for name, state in states.items()
     }
-    verdicts = stopped or decide(
-        {(place, name): paired for place, setting in enumerate(every) for name, paired in setting.paired()},
-        better=first_spec.better,
-        margin=first_spec.margin,
-        alpha=first_spec.alpha,
+    verdicts = sequential_verdicts or decide(
+        {
+            (index, name): differences
+            for index, setting in enumerate(compared_settings)
+            for name, differences in setting.differences()
+        },
+        better=main.better,
+        margin=main.margin,
+        alpha=main.alpha,
     )
-    family = len(verdicts) if len(every) > 1 else 0
+    family = len(verdicts) if len(compared_settings) > 1 else 0
     tables = [
-        _table(setting, {name: verdicts[place, name] for name in setting.held}, family, len(every))
-        for place, setting in enumerate(every)
+        _table(setting, {name: verdicts[index, name] for name in setting.paired}, family, len(compared_settings))
+        for index, setting in enumerate(compared_settings)
         if setting in started
     ]
-    missing = [setting.question.setting for setting in every if setting not in started]
-    late = (f"No trial has run yet of: {'; '.join(missing)}. Its verdicts count in the family.",) if missing else ()
-    return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *late))
+    missing = [setting.comparison.setting for setting in compared_settings if setting not in started]
+    note = (f"No trial has run yet of: {'; '.join(missing)}. Its verdicts count in the family.",) if missing else ()
+    return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *note))
 
 
-def _refuse_mixed_machines(settings: Sequence[_Compared]) -> None:
-    across = [line for setting in settings for line in across_machines(setting.held)]
+def _refuse_mixed_machines(settings: Sequence[_ComparedSetting]) -> None:
+    across = [line for setting in settings for line in across_machines(setting.paired)]
     if across:
-        message = f"pairs of two processors or numbers of threads: {join_names(across, 8)}"
+        message = f"pairs of two processors or numbers of threads: {join_names(across, MAX_NAMES)}"
         valid = "both trials of a pair on one model of processor with one number of threads, or no `--strict`"
         raise NotComparableError(Problem(code="mixed-machines", message=message, valid=valid))
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class _Compared:
+class _ComparedSetting:
     """The trials of one setting, paired and certified."""
 
-    question: ComparisonSpec
+    comparison: ComparisonSpec
     selection: Selection
-    parts: Mapping[str, RowInput]
-    counts: Mapping[str, int]  # of seeds that are needed
+    row_inputs: Mapping[str, RowInput]
+    seed_counts: Mapping[str, int]  # variant -> number of seeds that it needs
 
     @property
-    def held(self) -> Mapping[str, PairedTrials]:
-        return {name: part.paired for name, part in self.parts.items()}
+    def paired(self) -> Mapping[str, PairedTrials]:
+        return {name: row_input.paired for name, row_input in self.row_inputs.items()}
 
     @property
     def trials(self) -> TrialsByVariant:
@@ -146,80 +152,72 @@ class _Compared:
             entry.record is not None for variant_trials in self.trials.values() for entry in variant_trials.values()
         )
 
-    def paired(self) -> Iterator[tuple[str, PairedDifferences]]:
+    def differences(self) -> Iterator[tuple[str, PairedDifferences]]:
         """Yield the differences of each variant."""
-        for name, pairs in self.held.items():
-            yield name, paired_differences(self.trials, name, pairs, self.question)
+        for name, pairs in self.paired.items():
+            yield name, paired_differences(self.trials, name, pairs, self.comparison)
 
 
-def _select(entries: Sequence[TrialEntry], question: ComparisonSpec) -> Selection:
-    if question.baseline not in question.variants:
-        names = join_names(question.variants)
-        raise ValueError(f"`baseline` must be one of the variants, but is `{question.baseline}`; valid: {names}.")
-    return select(entries, question)
+def _select(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> Selection:
+    if comparison.baseline not in comparison.variants:
+        names = join_names(comparison.variants)
+        raise ValueError(f"`baseline` must be one of the variants, but is `{comparison.baseline}`; valid: {names}.")
+    return select(entries, comparison)
 
 
-def _compared(
+def _compare_setting(
     entries: Sequence[TrialEntry],
-    question: ComparisonSpec,
+    comparison: ComparisonSpec,
     selection: Selection,
-    turns: Mapping[str, VariantState],
-) -> _Compared:
-    """Pair and certify the trials of a setting. `turns` has the state of each variant where a study may stop early."""
-    counts = seeds_by_variant(turns, question)
-    if turns:
-        selection = select((entry for entry in entries if is_needed(entry, counts, question)), question)
-    return _Compared(question, selection, row_inputs(selection.trials, question, turns), counts)
+    states: Mapping[str, VariantState],
+) -> _ComparedSetting:
+    """Pair and certify the trials of a setting. `states` is empty unless the study may stop early."""
+    counts = seeds_by_variant(states, comparison)
+    if states:
+        selection = select((entry for entry in entries if is_needed(entry, counts, comparison)), comparison)
+    return _ComparedSetting(comparison, selection, row_inputs(selection.trials, comparison, states), counts)
 
 
-def _table(compared: _Compared, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
+def _table(compared: _ComparedSetting, verdicts: Mapping[str, Verdict], family: int, settings: int) -> Table:
     """Return the table of one setting, with the verdicts that all settings together allow."""
-    question, selection, trials, paired = compared.question, compared.selection, compared.trials, compared.held
+    comparison, selection, trials, paired = compared.comparison, compared.selection, compared.trials, compared.paired
     rows = tuple(
-        variant_row(part.trials, name, part.paired, verdicts[name], part.question)
-        for name, part in compared.parts.items()
+        variant_row(row_input.trials, name, row_input.paired, verdicts[name], row_input.comparison)
+        for name, row_input in compared.row_inputs.items()
     )
-    counts = compared.counts
-    baseline = baseline_row(trials, first_seeds(trials, question, counts[question.baseline])[1])
-    every = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
-    families = (*ladder_steps(trials, question, settings), *effects(trials, paired, question, settings))
-    dropped = tuple(_dropped(trials, paired, question, counts))
+    counts = compared.seed_counts
+    baseline = baseline_row(trials, first_seeds(trials, comparison, counts[comparison.baseline])[1])
+    entries = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
+    families = (*ladder_steps(trials, comparison, settings), *effects(trials, paired, comparison, settings))
+    dropped = tuple(_dropped(trials, paired, comparison, counts))
     return Table(
-        study=question.study,
-        stage=question.stage,
-        setting=question.setting,
-        metric=question.metric,
-        better=question.better,
-        margin=question.margin,
-        alpha=question.alpha,
-        seeds=question.seeds,
+        study=comparison.study,
+        stage=comparison.stage,
+        setting=comparison.setting,
+        metric=comparison.metric,
+        better=comparison.better,
+        margin=comparison.margin,
+        alpha=comparison.alpha,
+        seeds=comparison.seeds,
         baseline=baseline,
         rows=rows,
         correction=correction(rows, family),
-        caption=tuple(caption_lines(question, rows, every, family, families)),
-        warnings=tuple(warning_lines(question, (baseline, *rows), every, paired)),
-        notes=(*dropped, *skipped_notes(counts, question), *selection.notes),
-        certificates={
-            name: pairs_of_variant.certificate
-            for name, pairs_of_variant in paired.items()
-            if pairs_of_variant.certificate is not None
-        },
+        caption=tuple(caption_lines(comparison, rows, entries, family, families)),
+        warnings=tuple(warning_lines(comparison, (baseline, *rows), entries, paired)),
+        notes=(*dropped, *skipped_notes(counts, comparison), *selection.notes),
+        certificates={name: pairs.certificate for name, pairs in paired.items() if pairs.certificate is not None},
         families=families,
-        differences={
-            name: _differences(pairs_of_variant, question)
-            for name, pairs_of_variant in paired.items()
-            if not pairs_of_variant.reason
-        },
+        differences={name: _differences(pairs, comparison) for name, pairs in paired.items() if not pairs.reason},
     )
 
 
-def _differences(paired: PairedTrials, question: ComparisonSpec) -> dict[int, float]:
-    """Return the difference by seed."""
+def _differences(paired: PairedTrials, comparison: ComparisonSpec) -> dict[int, float]:
+    """Return the difference of each seed."""
     differences: dict[int, float] = {}
     for baseline, variant in paired.finished:
-        baseline_value, variant_value = baseline.value(question.metric), variant.value(question.metric)
-        assert baseline_value is not None  # both have finished
-        assert variant_value is not None
+        baseline_value, variant_value = baseline.value(comparison.metric), variant.value(comparison.metric)
+        assert baseline_value is not None, "both trials have finished"
+        assert variant_value is not None, "both trials have finished"
         differences[variant.seed] = variant_value - baseline_value
     return differences
 
@@ -227,21 +225,21 @@ def _differences(paired: PairedTrials, question: ComparisonSpec) -> dict[int, fl
 def _dropped(
     trials: TrialsByVariant,
     paired: Mapping[str, PairedTrials],
-    question: ComparisonSpec,
+    comparison: ComparisonSpec,
     seed_counts: Mapping[str, int],
 ) -> Iterator[str]:
     """Yield the finished trials that the verdict does not use."""
-    finished = _seeds(trials[question.baseline], question)
+    baseline_seeds = _finished_seeds(trials[comparison.baseline], comparison)
     for name, pairs in paired.items():
         for mixed in pairs.mixed_runtimes:
             yield f"{name}: skipped {mixed}"
-        base = finished & set(question.seeds[: seed_counts.get(name, len(question.seeds))])
-        variant_seeds = _seeds(trials[name], question)
-        alone = [(variant_seeds - base, name), (base - variant_seeds, question.baseline)]
-        counts = [f"seed {join_names(sorted(seeds), 8)} of {side}" for seeds, side in alone if seeds]
+        base_seeds = baseline_seeds & set(comparison.seeds[: seed_counts.get(name, len(comparison.seeds))])
+        variant_seeds = _finished_seeds(trials[name], comparison)
+        unpaired = [(variant_seeds - base_seeds, name), (base_seeds - variant_seeds, comparison.baseline)]
+        counts = [f"seed {join_names(sorted(seeds), MAX_NAMES)} of {side}" for seeds, side in unpaired if seeds]
         if counts:
-            yield f"{name}: {plural(len(variant_seeds & base), 'common seed')}; unpaired: {join_names(counts)}"
+            yield f"{name}: {plural(len(variant_seeds & base_seeds), 'common seed')}; unpaired: {join_names(counts)}"
 
 
-def _seeds(variant_trials: Mapping[int, TrialEntry], question: ComparisonSpec) -> set[int]:
-    return {seed for seed, entry in variant_trials.items() if entry.value(question.metric) is not None}
+def _finished_seeds(variant_trials: Mapping[int, TrialEntry], comparison: ComparisonSpec) -> set[int]:
+    return {seed for seed, entry in variant_trials.items() if entry.value(comparison.metric) is not None}

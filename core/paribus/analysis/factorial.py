@@ -109,15 +109,15 @@ class _Values:
         self,
         trials: TrialsByVariant,
         paired: Mapping[str, PairedTrials],
-        question: ComparisonSpec,
+        comparison: ComparisonSpec,
         crossed: FactorialCells,
     ) -> None:
-        self.question = question
+        self.comparison = comparison
         self.crossed = crossed
         names = set(crossed.cells.values())
-        self.numbers = {name: _numbers(trials, paired, name, question) for name in names}
-        self.learned = {name: has_learned(list(trials[name].values()), question) for name in names}
-        self.faults = {name: fault for name in names if (fault := _fault(trials, paired, name, question))}
+        self.numbers = {name: _numbers(trials, paired, name, comparison) for name in names}
+        self.learned = {name: has_learned(list(trials[name].values()), comparison) for name in names}
+        self.faults = {name: fault for name in names if (fault := _fault(trials, paired, name, comparison))}
 
     def reason(self, weights: Weights) -> str:
         """Return why an effect of these cells is withheld; empty where it is not."""
@@ -132,7 +132,7 @@ class _Values:
     def seeds(self, weights: Weights) -> list[int]:
         """Return the seeds that have all cells."""
         have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
-        return [seed for seed in self.question.seeds if all(seed in values for values in have)]
+        return [seed for seed in self.comparison.seeds if all(seed in values for values in have)]
 
     def differences(self, weights: Weights) -> tuple[float, ...]:
         """Return the effect on each seed."""
@@ -144,23 +144,23 @@ class _Values:
     def unlearned(self, weights: Weights, kind: str) -> bool:
         """Return whether the effect would be between models that learned nothing."""
         learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
-        return not self.question.allow_unlearned and is_vacuous(kind, any(learned), all(learned))
+        return not self.comparison.allow_unlearned and is_vacuous(kind, any(learned), all(learned))
 
 
 def effects(
-    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], question: ComparisonSpec, settings: int = 1
+    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], comparison: ComparisonSpec, settings: int = 1
 ) -> Iterator[Family]:
     """Yield the families of a factorial; nothing for other designs. All `settings` of a study share its alpha."""
-    crossed = question.factorial
+    crossed = comparison.factorial
     if crossed is None:
         return
-    values = _Values(trials, paired, question, crossed)
+    values = _Values(trials, paired, comparison, crossed)
     families = [("main_effects", "main effects", _main(crossed)), ("interactions", "interactions", _pairs(crossed))]
     shared = _shares(crossed)
     families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
     requested = [family for family in families if family[2]]
-    settings_spec = replace(question, alpha=question.alpha / settings)
-    end = _end(crossed, len(requested), question, settings)
+    settings_spec = replace(comparison, alpha=comparison.alpha / settings)
+    end = _end(crossed, len(requested) + 1, comparison, settings)
     for place, (key, title, effects_of_family) in enumerate(requested, start=1):
         rows = _decided(effects_of_family, values, settings_spec)
         caption = (
@@ -170,7 +170,7 @@ def effects(
         yield Family(key=key, title=title, rows=rows, caption=caption)
 
 
-def _decided(effects: Sequence[_Effect], values: _Values, question: ComparisonSpec) -> tuple[Row, ...]:
+def _decided(effects: Sequence[_Effect], values: _Values, comparison: ComparisonSpec) -> tuple[Row, ...]:
     """Return the rows of a family; withheld effects stay in the family, where they prove nothing."""
     reasons = [values.reason(effect.weights) for effect in effects]
     paired = {
@@ -178,11 +178,11 @@ def _decided(effects: Sequence[_Effect], values: _Values, question: ComparisonSp
             differences=() if reason else values.differences(effect.weights),
             seeds=() if reason else tuple(values.seeds(effect.weights)),
             diverged=0,
-            planned=len(question.seeds),
+            planned=len(comparison.seeds),
         )
         for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True))
     }
-    verdicts = decide(paired, better=question.better, margin=question.margin, alpha=question.alpha)
+    verdicts = decide(paired, better=comparison.better, margin=comparison.margin, alpha=comparison.alpha)
     rows: list[Row] = []
     for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True)):
         verdict = verdicts[str(place)]
@@ -190,7 +190,7 @@ def _decided(effects: Sequence[_Effect], values: _Values, question: ComparisonSp
         text = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
         fields = {"kind": "withheld", "verdict": text} if text else verdict_fields(verdict)
         rows.append(
-            Row(variant=effect.name, n=verdict.n, planned=len(question.seeds), aliases=effect.aliases, **fields)
+            Row(variant=effect.name, n=verdict.n, planned=len(comparison.seeds), aliases=effect.aliases, **fields)
         )
     return tuple(rows)
 
@@ -222,8 +222,8 @@ def _shares(crossed: FactorialCells) -> list[_Effect]:
     return [_Effect(crossed.name(Level(factor, 1)), shapley(factors, factor)) for factor in range(factors)]
 
 
-def _captions(key: str, count: int, crossed: FactorialCells, question: ComparisonSpec) -> Iterator[str]:
-    level = percent(1 - question.alpha)
+def _captions(key: str, count: int, crossed: FactorialCells, comparison: ComparisonSpec) -> Iterator[str]:
+    level = percent(1 - comparison.alpha)
     if key == "main_effects":
         yield (
             "A main effect is the change by a level, averaged over the cells of all other factors, seed by seed; "
@@ -243,37 +243,36 @@ def _captions(key: str, count: int, crossed: FactorialCells, question: Compariso
         )
 
 
-def _end(crossed: FactorialCells, families: int, question: ComparisonSpec, settings: int) -> Iterator[str]:
+def _end(crossed: FactorialCells, families: int, comparison: ComparisonSpec, settings: int) -> Iterator[str]:
     if crossed.regular is not None:
         yield "A fraction has no Shapley shares: they need every combination of the factors."
     elif any(count > 2 for count in crossed.counts):
         yield "A factor with more than two levels has no Shapley shares: they need a factor to be on or off."
-    every = families + 1
     scope = f"in all {settings} settings together" if settings > 1 else "by itself"
     yield (
-        f"Each of these families has {percent(1 - question.alpha)} confidence {scope}, as have the verdicts above; all "
-        f"{every} together have {percent(max(0.0, 1 - every * question.alpha))}."
+        f"Each of these families has {percent(1 - comparison.alpha)} confidence {scope}, as have the verdicts above; "
+        f"all {families} together have {percent(max(0.0, 1 - families * comparison.alpha))}."
     )
 
 
 def _numbers(
-    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, question: ComparisonSpec
+    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, comparison: ComparisonSpec
 ) -> dict[int, float]:
     """Return the metric by seed, of the trials that may be compared with the baseline."""
-    if name == question.baseline:
+    if name == comparison.baseline:
         entries = list(trials[name].values())
     else:
         entries = [variant for _, variant in paired[name].finished]
-    return {entry.seed: value for entry in entries if (value := entry.value(question.metric)) is not None}
+    return {entry.seed: value for entry in entries if (value := entry.value(comparison.metric)) is not None}
 
 
-def _fault(trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, question: ComparisonSpec) -> str:
+def _fault(trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, comparison: ComparisonSpec) -> str:
     """Return why a cell cannot be used; empty where it can."""
-    if name != question.baseline and paired[name].reason:
+    if name != comparison.baseline and paired[name].reason:
         return f"{name}: {paired[name].reason}"
     variant_trials = trials[name].values()
     for outcome, seeds in (
-        ("diverged", [entry.seed for entry in variant_trials if entry.diverged(question.metric)]),
+        ("diverged", [entry.seed for entry in variant_trials if entry.diverged(comparison.metric)]),
         ("failed", [entry.seed for entry in variant_trials if entry.record is None and entry.state in FAILED_STATES]),
     ):
         if seeds:

@@ -15,7 +15,8 @@ TIMES: Final = "\N{MULTIPLICATION SIGN}"
 MAX_DECIMALS: Final = 6  # a number that needs more is written with an exponent
 LARGE: Final = 1e7
 DEFAULT_DECIMALS: Final = 3  # where no row has an interval or a difference
-EXTRA_DECIMALS: Final = 2  # how many more than the coarsest row all rows of a table may have
+EXTRA_DECIMALS: Final = 2  # maximum of decimals that a table has beyond what its coarsest row needs
+MAX_NAMES: Final = 8  # names in one line of text; a count stands for the rest
 
 
 def clean(text: str) -> str:

@@ -21,7 +21,7 @@ from paribus.specs.diff import MISSING
 from paribus.specs.tree import get_path
 from paribus.studies.designs import format_value
 
-MAX_LABEL: Final = 4  # values of the baseline in its name
+MAX_LABEL_VALUES: Final = 4
 
 
 @final
@@ -29,47 +29,51 @@ MAX_LABEL: Final = 4  # values of the baseline in its name
 class PairedTrials:
     """The trials of a variant and of the baseline, paired by seed."""
 
-    pairs: Pairs  # both have a record, and ran on the same torch and kind of device
-    mixed_runtimes: tuple[str, ...]  # pairs that did not
+    pairs: Pairs  # pairs with two records, of one version of torch and one kind of device
+    mixed_runtimes: tuple[str, ...]  # descriptions of the pairs of two versions of torch or two kinds of device
     certificate: Certificate | None
-    finished: Pairs  # of the pairs, those with a number on both sides
-    across: Mapping[int, str]  # of those, the seeds on two processors or with two numbers of threads
+    finished: Pairs  # the `pairs` with a metric on both sides
+    across: Mapping[int, str]  # seed -> difference of processors or numbers of threads, in `finished`
 
     @property
     def reason(self) -> str:
-        """Return why there is no verdict; empty where there is one."""
+        """The reason why the verdict is withheld, or an empty string."""
         if self.certificate is not None and not self.certificate.ok:
             return self.certificate.reason
         return "versions or devices differ from the baseline's" if self.mixed_runtimes and not self.pairs else ""
 
 
-def pair_trials(trials: TrialsByVariant, name: str, question: ComparisonSpec) -> PairedTrials:
+def pair_trials(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> PairedTrials:
     """Pair the trials of a variant with the baseline's."""
-    both = [
-        (trials[question.baseline][seed], entry)
+    planned = [
+        (trials[comparison.baseline][seed], entry)
         for seed, entry in sorted(trials[name].items())
-        if seed in trials[question.baseline]
+        if seed in trials[comparison.baseline]
     ]
-    recorded = [pair for pair in both if pair[0].record is not None and pair[1].record is not None]
-    pairs = [pair for pair in recorded if not _mixed(pair)]
+    recorded = [pair for pair in planned if pair[0].record is not None and pair[1].record is not None]
+    pairs = [pair for pair in recorded if not _differing_conditions(pair)]
     certificates = [certify_chain(*pair) for pair in recorded]
-    finished = [pair for pair in pairs if all(entry.value(question.metric) is not None for entry in pair)]
+    finished = [pair for pair in pairs if all(entry.value(comparison.metric) is not None for entry in pair)]
     return PairedTrials(
         pairs=pairs,
-        mixed_runtimes=tuple(f"seed {pair[1].seed}: {_mixed(pair)}" for pair in recorded if _mixed(pair)),
-        certificate=_turned(merge_certificates(certificates), question.knob_notes.get(name)) if certificates else None,
+        mixed_runtimes=tuple(
+            f"seed {pair[1].seed}: {_differing_conditions(pair)}" for pair in recorded if _differing_conditions(pair)
+        ),
+        certificate=_with_note(merge_certificates(certificates), comparison.matched_option_notes.get(name))
+        if certificates
+        else None,
         finished=finished,
-        across={pair[1].seed: text for pair in finished if (text := _mixed(pair, "strict verdicts"))},
+        across={pair[1].seed: text for pair in finished if (text := _differing_conditions(pair, "strict verdicts"))},
     )
 
 
-def _turned(certificate: Certificate, knob: str | None) -> Certificate:
-    """Add what was changed for the variant to match a budget."""
-    return certificate if knob is None else replace(certificate, confirmed=(*certificate.confirmed, knob))
+def _with_note(certificate: Certificate, note: str | None) -> Certificate:
+    """Return the certificate with a note on the option that matches the variant to the baseline's budget."""
+    return certificate if note is None else replace(certificate, confirmed=(*certificate.confirmed, note))
 
 
-def _mixed(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
-    """Describe the conditions in which the runs of a pair differ; empty where there are none."""
+def _differing_conditions(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
+    """Describe the conditions in which the trials of a pair differ, or return an empty string."""
     texts = []
     for condition in CONDITIONS:
         if condition.withholds == withheld and condition.recorded is not None:
@@ -80,7 +84,7 @@ def _mixed(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
 
 
 def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
-    """Return the metrics of the baseline and of the variant, of finished pairs."""
+    """Return the metrics of the baseline and of the variant in finished pairs."""
     sides = [
         [value for value in (entry.value(metric) for entry in side) if value is not None]
         for side in zip(*pairs, strict=True)
@@ -89,42 +93,42 @@ def _values(pairs: Pairs, metric: str) -> tuple[list[float], list[float]]:
 
 
 def paired_differences(
-    trials: TrialsByVariant, name: str, paired: PairedTrials, question: ComparisonSpec
+    trials: TrialsByVariant, name: str, paired: PairedTrials, comparison: ComparisonSpec
 ) -> PairedDifferences:
-    """Return the differences to decide on. A withheld variant stays in the family, where it proves nothing."""
-    baseline, variant = _values(paired.finished, question.metric)
+    """Return the differences to test. A withheld variant has none, but still counts in the family."""
+    baseline, variant = _values(paired.finished, comparison.metric)
     return PairedDifferences(
         differences=() if paired.reason else tuple(b - a for a, b in zip(baseline, variant, strict=True)),
         seeds=() if paired.reason else tuple(entry.seed for _, entry in paired.finished),
-        diverged=_diverged(trials[name], question),
-        baseline_diverged=_diverged(trials[question.baseline], question),
-        planned=len(question.seeds),
+        diverged=_count_diverged(trials[name], comparison),
+        baseline_diverged=_count_diverged(trials[comparison.baseline], comparison),
+        planned=len(comparison.seeds),
     )
 
 
 def variant_row(
-    trials: TrialsByVariant, name: str, paired: PairedTrials, verdict: Verdict, question: ComparisonSpec
+    trials: TrialsByVariant, name: str, paired: PairedTrials, verdict: Verdict, comparison: ComparisonSpec
 ) -> Row:
-    """Return the row of a variant, with its verdict or the reason why it has none."""
-    baseline_values, variant_values = _values(paired.finished, question.metric)
+    """Return the row of a variant with its verdict, or with the reason why it has no verdict."""
+    baseline_values, variant_values = _values(paired.finished, comparison.metric)
     variant_trials = list(trials[name].values())
     common: dict[str, Any] = {
-        **count_outcomes(variant_trials, question),
+        **count_outcomes(variant_trials, comparison),
         "variant": name,
         "n": len(variant_values),
         "mean": mean_or_none(variant_values)
         if variant_values
-        else mean_or_none(metric_values(variant_trials, question)),
-        "learned": has_learned(variant_trials, question),
+        else mean_or_none(metric_values(variant_trials, comparison)),
+        "learned": has_learned(variant_trials, comparison),
         "across": tuple(paired.across),
-        "costs": costs(variant_trials, list(trials[question.baseline].values()), paired.pairs, question.throughput),
+        "costs": costs(variant_trials, list(trials[comparison.baseline].values()), paired.pairs, comparison.throughput),
     }
     if paired.reason:
         return Row(kind="withheld", verdict=f"withheld ({paired.reason})", **common)
-    if text := _failed(common, count_outcomes(list(trials[question.baseline].values()), question)):
+    if text := _failure_text(common, count_outcomes(list(trials[comparison.baseline].values()), comparison)):
         return Row(kind="failed", verdict=text, **common)
-    learned = (has_learned(list(trials[question.baseline].values()), question), common["learned"])
-    if not question.allow_unlearned and is_vacuous(verdict.kind, *learned):
+    learned = (has_learned(list(trials[comparison.baseline].values()), comparison), common["learned"])
+    if not comparison.allow_unlearned and is_vacuous(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
     return Row(
         **verdict_fields(verdict),
@@ -133,8 +137,8 @@ def variant_row(
     )
 
 
-def _failed(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
-    """`failed 2/2` where every trial of the variant or of the baseline failed; else empty."""
+def _failure_text(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
+    """`failed 2/2` if every trial of the variant or of the baseline failed, else an empty string."""
     sides = (("", variant), ("baseline ", baseline))
     return ", ".join(
         f"{side}failed {outcomes['failed']}/{outcomes['planned']}"
@@ -144,50 +148,54 @@ def _failed(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
 
 
 def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
-    """Return whether a claim would be about models that learned nothing.
+    """Return whether a verdict of this kind would claim something about models that learned nothing.
 
-    It is a finding that one side learned and the other did not. It is none that both perform alike where one did
-    not learn.
+    - `equivalent` is vacuous if either side did not learn: models that only predict frequencies perform alike,
+      whatever was changed.
+    - `better` and `worse` are vacuous only if neither side learned. If one side learned, the difference is a finding.
+    - Other kinds claim nothing, so they are never vacuous.
+
+    `baseline` and `variant` are whether that side learned. None is unknown, and counts as learned.
     """
     if kind == "equivalent":
         return baseline is False or variant is False
     return kind in ("better", "worse") and baseline is False and variant is False
 
 
-def baseline_row(trials: TrialsByVariant, question: ComparisonSpec) -> Row:
+def baseline_row(trials: TrialsByVariant, comparison: ComparisonSpec) -> Row:
     """Return the row of the baseline."""
-    entries = list(trials[question.baseline].values())
-    numbers = metric_values(entries, question)
+    entries = list(trials[comparison.baseline].values())
+    numbers = metric_values(entries, comparison)
     return Row(
-        variant=question.baseline,
-        label=_baseline_label(entries, question),
+        variant=comparison.baseline,
+        label=_baseline_label(entries, comparison),
         kind="baseline",
         verdict="baseline",
         n=len(numbers),
         mean=mean_or_none(numbers),
-        learned=has_learned(entries, question),
-        costs=costs(entries, entries, [(entry, entry) for entry in entries], question.throughput),
-        **count_outcomes(entries, question),
+        learned=has_learned(entries, comparison),
+        costs=costs(entries, entries, [(entry, entry) for entry in entries], comparison.throughput),
+        **count_outcomes(entries, comparison),
     )
 
 
-def _baseline_label(trials: Sequence[TrialEntry], question: ComparisonSpec) -> str:
-    """`baseline (attention=mha)`: the values of the baseline in everything that its variants change.
+def _baseline_label(trials: Sequence[TrialEntry], comparison: ComparisonSpec) -> str:
+    """`baseline (attention=mha)`: the baseline's values of the options that its variants change.
 
-    An argument of the trainer that the baseline does not set has the default of Lightning.
+    An argument of Lightning's Trainer that the baseline does not set is shown as `default`.
     """
-    keys = dict.fromkeys(key for changes in question.variants.values() for key in changes)
+    keys = dict.fromkeys(key for changes in comparison.variants.values() for key in changes)
     if not trials:
-        return question.baseline
+        return comparison.baseline
     spec = trials[0].spec
     defaults = {key: "default" if key.startswith("trainer.") else MISSING for key in keys}
     baseline_values = {key: get_path(spec, key, default) for key, default in defaults.items()}
     values = [f"{key}={_short_value(value)}" for key, value in baseline_values.items() if value is not MISSING]
-    return f"{question.baseline} ({join_names(values, MAX_LABEL)})" if values else question.baseline
+    return f"{comparison.baseline} ({join_names(values, MAX_LABEL_VALUES)})" if values else comparison.baseline
 
 
 def _short_value(value: Any) -> str:
-    """Return the name of a component without its options, or of several in a list."""
+    """Return a value as text: of a component its name without options, of a list its items."""
     if isinstance(value, Mapping):
         return str(value.get("name", "none"))
     if isinstance(value, list | tuple):
@@ -195,14 +203,14 @@ def _short_value(value: Any) -> str:
     return "none" if value is None else format_value(value)
 
 
-def count_outcomes(entries: Sequence[TrialEntry], question: ComparisonSpec) -> dict[str, Any]:
-    """Count how the trials of a variant ended."""
+def count_outcomes(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> dict[str, Any]:
+    """Return the numbers of planned, done, diverged, failed and unlearned trials."""
     failed = sum(entry.record is None and entry.state in FAILED_STATES for entry in entries)
-    diverged = sum(entry.diverged(question.metric) for entry in entries)
+    diverged = sum(entry.diverged(comparison.metric) for entry in entries)
     done = sum(entry.done for entry in entries)
-    unlearned = sum(map(partial(is_unlearned, metric=question.metric), entries))
+    unlearned = sum(map(partial(is_unlearned, metric=comparison.metric), entries))
     return {
-        "planned": len(question.seeds),
+        "planned": len(comparison.seeds),
         "done": done,
         "diverged": diverged,
         "failed": failed,
@@ -216,22 +224,22 @@ def is_unlearned(entry: TrialEntry, metric: str) -> bool:
     return value is not None and threshold is not None and value >= threshold
 
 
-def _diverged(entries: Mapping[int, TrialEntry], question: ComparisonSpec) -> int:
-    return sum(entry.diverged(question.metric) for entry in entries.values())
+def _count_diverged(entries: Mapping[int, TrialEntry], comparison: ComparisonSpec) -> int:
+    return sum(entry.diverged(comparison.metric) for entry in entries.values())
 
 
-def metric_values(entries: Sequence[TrialEntry], question: ComparisonSpec) -> list[float]:
+def metric_values(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> list[float]:
     """Return the metric of each finished trial."""
-    return [value for value in (entry.value(question.metric) for entry in entries) if value is not None]
+    return [value for value in (entry.value(comparison.metric) for entry in entries) if value is not None]
 
 
 def mean_or_none(numbers: Sequence[float]) -> float | None:
-    """Return the mean, or None of no numbers."""
+    """Return the mean, or None if `numbers` is empty."""
     return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-def has_learned(entries: Sequence[TrialEntry], question: ComparisonSpec) -> bool | None:
-    """Return whether the mean loss beats the unigram baseline by the tolerance; None where that is unknown."""
-    mean = mean_or_none(metric_values(entries, question))
-    threshold = next((entry.learning_threshold(question.metric) for entry in entries if entry.done), None)
+def has_learned(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> bool | None:
+    """Return whether the mean loss beats the unigram baseline by the tolerance; None if unknown."""
+    mean = mean_or_none(metric_values(entries, comparison))
+    threshold = next((entry.learning_threshold(comparison.metric) for entry in entries if entry.done), None)
     return None if mean is None or threshold is None else bool(mean < threshold)

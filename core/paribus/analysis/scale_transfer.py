@@ -262,7 +262,7 @@ def matching_note(setting: Setting) -> str:
     return f"Matched on {match.on} by {match.by}: {join_names(texts, MOST)}{measured}."
 
 
-def knob_notes(setting: Setting) -> dict[str, str]:
+def matched_option_notes(setting: Setting) -> dict[str, str]:
     """Return the same for each variant, for its certificate."""
     match = setting.study.match
     if match is None:

@@ -27,23 +27,23 @@ class Selection(NamedTuple):
     notes: tuple[str, ...]
 
 
-def select(entries: Iterable[TrialEntry], question: ComparisonSpec) -> Selection:
+def select(entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Selection:
     """Select a trial for each variant and seed; stale records are left out, and named where nothing replaces them."""
     planned: list[TrialEntry] = []
     foreign = 0
     for entry in entries:
-        if entry.variant in question.variants and entry.seed in question.seeds:
+        if entry.variant in comparison.variants and entry.seed in comparison.seeds:
             planned.append(entry)
         else:
             foreign += 1
-    trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in question.variants}
+    trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in comparison.variants}
     for entry in sorted((entry for entry in planned if not entry.changed), key=_rank):
         trials[entry.variant].setdefault(entry.seed, entry)
     chosen = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
     recorded = {(entry.variant, entry.seed) for entry in chosen if entry.record is not None}
     skipped = [entry for entry in planned if entry.changed and (entry.variant, entry.seed) not in recorded]
     notes = (
-        *_excluded(question.excluded),
+        *_excluded(comparison.excluded),
         *_skipped(skipped, foreign),
         *_unfinished(chosen),
         *_failures(chosen),
@@ -102,7 +102,7 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def check_records_comparable(trials: TrialsByVariant, question: ComparisonSpec, notes: Sequence[str] = ()) -> None:
+def check_records_comparable(trials: TrialsByVariant, comparison: ComparisonSpec, notes: Sequence[str] = ()) -> None:
     """Raise a `NotComparableError` with every reason why the finished trials do not belong in one table.
 
     `notes` name the trials that were skipped before: where none remains, they are the reason.
@@ -111,23 +111,23 @@ def check_records_comparable(trials: TrialsByVariant, question: ComparisonSpec, 
         entry for variant_trials in trials.values() for entry in variant_trials.values() if entry.record is not None
     ]
     if not recorded:
-        place = f" in {question.store}" if question.store else ""
-        message = ". ".join((f"the study `{question.study}` has no record to compare{place}", *notes))
+        place = f" in {comparison.store}" if comparison.store else ""
+        message = ". ".join((f"the study `{comparison.study}` has no record to compare{place}", *notes))
         raise NotComparableError(Problem(code="no-records", message=message, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
-    problems = [*_condition_problems(done, question), *_metric_problems(done, question.metric)]
+    problems = [*_condition_problems(done, comparison), *_metric_problems(done, comparison.metric)]
     if problems:
         raise NotComparableError(*problems)
 
 
-def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], question: ComparisonSpec) -> Iterator[Problem]:
+def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec) -> Iterator[Problem]:
     """Compare all trials with the first finished one, of the baseline where it has any."""
-    order = sorted(done, key=lambda name: name != question.baseline)
+    order = sorted(done, key=lambda name: name != comparison.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
     if reference is None:
         return
     for condition in CONDITIONS:
-        if condition.recorded is None or condition.withholds != "table" or not condition.applies_to(question.metric):
+        if condition.recorded is None or condition.withholds != "table" or not condition.applies_to(comparison.metric):
             continue
         names = differing_names(
             condition.recorded,

@@ -35,7 +35,7 @@ class Throughput:
         return None
 
     def ratio(self, identities: Sequence[str], baseline: Sequence[str]) -> Ratio | None:
-        """Return the speed relative to the baseline, round by round; None where none was timed.
+        """Return the speed relative to the baseline, paired by round; None if either was not timed.
 
         The interval is widened by the deviation of the baseline's twin.
         """
@@ -49,12 +49,12 @@ class Throughput:
         return None
 
     def twins(self) -> list[Ratio]:
-        """Return the ratio of the baseline to itself in each group, which measures noise."""
+        """Return the ratio of the baseline to its twin (the same spec again) in each group, which measures noise."""
         return [_twin(group) for group in self._groups()]
 
     @property
     def noise(self) -> float:
-        """The largest deviation of these ratios from 1."""
+        """The largest deviation of the twins' ratios from 1."""
         return max((max(abs(twin.low - 1), abs(twin.high - 1)) for twin in self.twins()), default=0.0)
 
     def caption(self) -> Iterator[str]:
@@ -85,13 +85,13 @@ def _twin(group: Mapping[str, Any]) -> Ratio:
 
 
 def _ratio(baseline: Sequence[float], variant: Sequence[float], size: float) -> Ratio:
-    """Return the ratio of speeds: half the time is twice the speed."""
+    """Return the speed of the variant divided by the baseline's, where a step has `size` times as many tokens."""
     return paired_ratio(variant, [size * seconds for seconds in baseline])
 
 
 @final
 class Level(NamedTuple):
-    """A level of a factor that is not the base's."""
+    """A level of a factor other than the base's, which is level 0."""
 
     factor: int
     level: int
@@ -103,7 +103,7 @@ class FactorialCells:
     """Cells of a factorial: the variant of each, and the reasons for missing ones."""
 
     factors: tuple[tuple[str, ...], ...]  # the names of the levels of each factor, without the base's
-    cells: Mapping[Cell, str]  # cell -> variant; cells with the same spec share one
+    cells: Mapping[Cell, str]  # cell -> variant; cells with the same spec share a variant
     missing: Mapping[Cell, str]  # cell -> reason
     regular: RegularFraction | None = None  # None for a full factorial
 
@@ -124,7 +124,7 @@ class FactorialCells:
         """Return the single factors and pairs that a fraction confounds with an effect."""
         if self.regular is None:
             return ()
-        masks = self.regular.aliases(sum(1 << mask.factor for mask in levels))
+        masks = self.regular.aliases(sum(1 << level.factor for level in levels))
         return tuple(self.name(*(Level(factor, 1) for factor in members(mask))) for mask in masks)
 
 
@@ -135,30 +135,28 @@ class ComparisonSpec:
 
     study: str
     baseline: str
-    variants: Mapping[str, Mapping[str, Any]]  # in order, with what each varies; the baseline is one of them
+    variants: Mapping[str, Mapping[str, Any]]  # variant -> the options that it changes; the baseline is one of them
     metric: str
     better: Better = "lower"
     margin: float | None = None
     seeds: tuple[int, ...] = ()
-    store: str = ""  # the folder that was searched for records
-    stage: str = ""  # at whose end it is measured, of a study with several
-    allow_unlearned: bool = False  # whether models that do not beat the unigram baseline get verdicts
-    budget: Mapping[str, float] = field(default_factory=dict)  # in which unit each trial was given how much
-    setting: str = ""  # in which of several it is asked
-    matching_note: str = ""  # on what, and how nearly
-    mismatch_note: str = ""  # what no knob brought near
-    knob_notes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # of each variant: what was turned for it, and how nearly
-    throughput: Throughput | None = None  # what the timing pass after the study measured
-    previous_looks: tuple[tuple[int, ...], ...] = ()  # the seeds of verdicts that were shown before
-    look_seeds: tuple[int, ...] = ()  # the numbers of seeds at which it may stop early, the last of which is all
-    replanned: bool = False  # whether verdicts of these seeds were shown that stopped elsewhere
+    store: str = ""  # folder that was searched for records
+    stage: str = ""  # stage at whose end the metric is measured, in a study with several
+    allow_unlearned: bool = False  # give verdicts to models that do not beat the unigram baseline
+    budget: Mapping[str, float] = field(default_factory=dict)  # unit -> amount that each trial may use
+    setting: str = ""  # name of the setting, in a study with several
+    matching_note: str = ""  # budget that variants are matched on, with residuals
+    mismatch_note: str = ""  # variants that no value of the option matches
+    matched_option_notes: Mapping[str, str] = field(default_factory=dict)  # variant -> option, value and residual
+    throughput: Throughput | None = None  # last timing pass after the study
+    previous_looks: tuple[tuple[int, ...], ...] = ()  # seeds of each verdict that was shown before
+    look_seeds: tuple[int, ...] = ()  # numbers of seeds of the looks; the last one is all seeds
+    replanned: bool = False  # verdicts of these seeds were shown before with other looks
     alpha: float = 0.05
-    design_note: str = ""  # how the design is to be read, where that is not plain
-    rungs_below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> the one that it is a step from
-    factorial: FactorialCells | None = None  # the cells of a factorial
-    excluded: tuple[tuple[str, str], ...] = ()  # cells that the study does not run, and why
+    design_note: str = ""  # explanation of the design for the caption
+    rungs_below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> rung below it
+    factorial: FactorialCells | None = None
+    excluded: tuple[tuple[str, str], ...] = ()  # (variant, reason) of the cells that the study does not run
 
     @property
     def swapped(self) -> tuple[str, ...]:
@@ -169,7 +167,7 @@ class ComparisonSpec:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrialEntry:
-    """One trial with its document, and its record or how it ended."""
+    """One trial with its document, its state, and its record if it has one."""
 
     variant: str
     seed: int
@@ -177,9 +175,9 @@ class TrialEntry:
     record: Mapping[str, Any] | None = None
     state: State = "pending"
     failure: Mapping[str, Any] | None = None
-    changed: tuple[str, ...] = ()  # what has changed since the record was made, which is stale then
-    rehearsal: Mapping[str, Any] | None = None  # its first step in another process and environment
-    parent: TrialEntry | None = None  # of a study with stages: the trial that it begins from
+    changed: tuple[str, ...] = ()  # what has changed since the record was made; if anything has, the record is stale
+    rehearsal: Mapping[str, Any] | None = None  # first step of the trial in another process and environment
+    parent: TrialEntry | None = None  # trial of an earlier stage that this one starts from
 
     @property
     def identity(self) -> str:
@@ -211,7 +209,7 @@ class TrialEntry:
 
     @property
     def overrides(self) -> Mapping[str, Any]:
-        """The keys that the study changed in the base for this variant, matched knobs included."""
+        """The keys that the study changed in the base for this variant, including matched options."""
         return {**(self.trial.get("changes") or {}), **(self.trial.get("matched_values") or {})}
 
     @property
@@ -224,13 +222,13 @@ class TrialEntry:
         return self.record is not None and self.state == "done"
 
     def value(self, metric: str) -> float | None:
-        """Return the metric at the end of the training; None where it is missing, or not a finite number."""
+        """Return the metric at the end of training; None if it is missing or not finite."""
         metric_value = self.result["metrics"].get(metric) if self.done else None
         value = parse_number(metric_value) if metric_value is not None else math.nan
         return value if abs(value) <= MAX_METRIC else None
 
     def unigram_baseline(self, metric: str) -> float | None:
-        """Return the metric of a model that predicts by frequency only; None where it is unknown."""
+        """Return the metric of a model that predicts token frequencies; None if unknown."""
         loss = self.result.get("unigram_baseline", {}).get(metric)
         return None if loss is None else float(loss)
 
@@ -252,17 +250,17 @@ def load_entries(
     parents: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[TrialEntry]:
-    """Return the trials of a study as `store` has them, and stale records of the same specs.
+    """Return the trials of a study with their records in `store`, and stale records of the same specs.
 
-    `parents` are the trials that they begin from; `records` are all records of the store, where they were read already.
+    `parents` are the trials that they start from. `records` are all records of the store, if they were read already.
     """
     planned = {trial.identity: trial for trial in trials}
     parents = tuple(parents)
-    shelf = _Shelf(store, {**{trial.identity: trial for trial in parents}, **planned}, records)
-    entries = [shelf.entry(trial) for trial in planned.values()]
-    for older in older_records(store, planned.values(), parents, shelf.records):
+    stored = _StoredTrials(store, {**{trial.identity: trial for trial in parents}, **planned}, records)
+    entries = [stored.entry(trial) for trial in planned.values()]
+    for older in older_records(store, planned.values(), parents, stored.records):
         document = {**older.document, "changes": dict(older.trial.changes)}
-        entries.append(shelf.entry(older.trial, document, older.changed))
+        entries.append(stored.entry(older.trial, document, older.changed))
     return entries
 
 
@@ -272,7 +270,7 @@ def read_records(store: Store) -> dict[str, Mapping[str, Any]]:
 
 
 @final
-class _Shelf:
+class _StoredTrials:
     """The records of a store, with the trials of a plan."""
 
     def __init__(
@@ -285,10 +283,10 @@ class _Shelf:
     def entry(
         self, trial: Trial, document: Mapping[str, Any] | None = None, changed: tuple[str, ...] = ()
     ) -> TrialEntry:
-        """Return a trial and its parents; `document` is that of an older trial with the same spec."""
+        """Return a trial with its parents; `document` is by default the trial's own, or that of an older trial."""
         document = document or trial.document()
         record = self.records.get(document["identity"])
-        begins = document.get("parent_id") or ""
+        parent_id = document.get("parent_id") or ""
         return TrialEntry(
             variant=trial.variant,
             seed=trial.seed,
@@ -298,10 +296,10 @@ class _Shelf:
             failure=None if record else self.store.failure(document["identity"]),
             changed=changed,
             rehearsal=self.store.rehearsal(document["identity"]) if record else None,
-            parent=self._before(begins, trial) if begins else None,
+            parent=self._parent(parent_id, trial) if parent_id else None,
         )
 
-    def _before(self, identity: str, trial: Trial) -> TrialEntry | None:
+    def _parent(self, identity: str, trial: Trial) -> TrialEntry | None:
         if identity in self.planned:
             return self.entry(self.planned[identity])
         document = self.store.trial(identity)

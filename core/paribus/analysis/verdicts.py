@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeVar, final
+from typing import Final, Literal, TypeVar, final
 
 from paribus.analysis.outliers import outliers, sign_flip_interval, sign_flip_p
 from paribus.analysis.p_values import (
@@ -25,9 +25,9 @@ Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
 Better = Literal["lower", "higher"]
 Name = TypeVar("Name", bound=Hashable)  # of a variant, or of a variant in a setting
 
-LEAST_SEEDS = 3  # of which the spread gives an estimate of how many are needed
-MOST_SEEDS = 10_000  # beyond it nobody runs a study, and "needs n ≥ 84,213" would claim a precision that it lacks
-MAX_OUTLIERS = 4  # seeds that a verdict names
+MIN_PAIRS_FOR_ESTIMATE: Final = 3  # with fewer, the spread is too uncertain to estimate the seeds that are needed
+MAX_SEEDS: Final = 10_000  # no study is larger, and "needs n ≥ 84,213" would claim more precision than there is
+MAX_OUTLIERS: Final = 4  # outlier seeds named in a verdict
 
 
 @final
@@ -35,9 +35,9 @@ MAX_OUTLIERS = 4  # seeds that a verdict names
 class PairedDifferences:
     """The differences of a variant from the baseline on the seeds that both finished, in the metric's unit.
 
-    `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline; a seed may be
-    in both, and is in `differences` if in neither. The rest of `planned` is not run yet, or was run on one side
-    only. `seeds` are those of the differences, to name outliers by.
+    `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline. A seed may be in
+    both counts; a seed in either has no difference. The other planned seeds were not run yet, or on one side only.
+    `seeds` are the seeds of `differences`, by which outliers are named.
     """
 
     differences: tuple[float, ...]
@@ -59,22 +59,22 @@ class PairedDifferences:
                 f"but is {self.planned}."
             )
         if self.differences:
-            summarise(self.differences)  # refuses what is not finite
+            summarise(self.differences)  # raises an error if one is not finite
 
     @cached_property
     def summary(self) -> Summary | None:
-        """The statistics of the differences, None where no pair finished."""
+        """The statistics of the differences; None if no pair finished."""
         return summarise(self.differences) if self.differences else None
 
     @cached_property
     def outliers(self) -> tuple[int, ...]:
-        """The seeds whose differences are outliers."""
-        places = outliers(self.differences)
-        return tuple(self.seeds[place] for place in places) if self.seeds else places
+        """The seeds whose differences are outliers; without `seeds`, their indices."""
+        indices = outliers(self.differences)
+        return tuple(self.seeds[index] for index in indices) if self.seeds else indices
 
     def p_value(self, mean: float = 0.0) -> float:
-        """Return the p-value of a true mean: Student's, and beside an outlier the larger one of a sign-flip test."""
-        if self.summary is None or not self.decidable:
+        """Return the p-value of a true mean by Student's t; with outliers, at least that of the sign-flip test."""
+        if self.summary is None or not self.is_decidable:
             return 1.0
         p = two_sided_p(self.summary, mean)
         return max(p, sign_flip_p(self.differences, mean)) if self.outliers else p
@@ -88,19 +88,19 @@ class PairedDifferences:
         return None if flipped is None else (min(bounds[0], flipped[0]), max(bounds[1], flipped[1]))
 
     @property
-    def decidable(self) -> bool:
-        """Whether a claim may be made at all: all trials finished, and there is a spread."""
+    def is_decidable(self) -> bool:
+        """Return whether a claim is possible: no trial diverged, and there are two pairs or more."""
         return not self.diverged and not self.baseline_diverged and len(self.differences) > 1
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The verdict on one variant. Without an interval nothing is claimed.
+    """The verdict on one variant. A verdict without an interval makes no claim.
 
-    `low` and `high` are the interval at the confidence `level` that decided (0.9875 for the first of four). `p` is
-    the smallest alpha at which the study would have told the difference from 0: corrected for the whole family, so
-    it is at most alpha exactly where the interval excludes 0.
+    `low` and `high` are the interval at the confidence `level` of its step in Holm's procedure (0.9875 for the first
+    of four). `p` is the smallest family-wise alpha at which the interval excludes 0: it is adjusted for the whole
+    family, and is at most alpha exactly if the interval excludes 0.
     """
 
     kind: Kind
@@ -111,45 +111,59 @@ class Verdict:
     high: float | None
     level: float
     p: float | None
-    needs: int | None = None  # seeds that would settle an inconclusive one, by the spread of the differences
-    needs_range: tuple[int, int | None] | None = None  # for the ends of the 95 % interval of that spread
-    outliers: tuple[int, ...] = ()  # seeds
-    dropped: int = 0  # planned pairs without a difference, diverged ones included
+    needs: int | None = None  # of an inconclusive verdict: estimated seeds until it would be decided
+    needs_range: tuple[int, int | None] | None = None  # `needs` for the ends of the 95 % interval of the spread
+    outliers: tuple[int, ...] = ()  # seeds whose differences are outliers
+    dropped: int = 0  # planned pairs without a difference, including diverged ones
 
 
 def decide(
     comparisons: Mapping[Name, PairedDifferences], *, better: Better, margin: float | None, alpha: float = 0.05
 ) -> Mapping[Name, Verdict]:
-    """One verdict for each variant, such that all of them together are right with probability 1 - `alpha`.
+    """Return a verdict for each variant; all of them together are right with probability 1 - `alpha`.
 
-    Each is read off one interval. Its decision points are 0 and, where the study stated a margin, ±margin.
+    Each verdict depends on one interval, and on the decision points 0 and, with a margin m, m and -m:
 
-    - wholly inside ±margin: `equivalent`, even if it excludes 0, for the study said that so little is nothing;
-    - else clear of 0: `better` or `worse`;
-    - else `inconclusive`, with an estimate of the seeds that would settle it, if there are three pairs or more;
-    - whatever the interval, `diverged k/n` where the variant (or the baseline: `baseline diverged k/n`) did so on some
-      seed. What finished is shown, but nothing is claimed of it: divergence chose those seeds.
+    - `equivalent` if the interval lies inside ±m, even if it excludes 0: the study defined such differences as
+      negligible;
+    - else `better` or `worse` if it excludes 0;
+    - else `inconclusive`, with an estimate of the seeds that would decide it, from three pairs on.
 
-    **The family.** A variant is settled where its interval contains no decision point. Its p-value is the largest of
-    those of its decision points, and Holm's procedure runs over these: without a margin it is the usual one. A settled
-    variant is shown at the level of its step, the others at that of the step that stopped, where they too may be
-    `equivalent` (of either sign) or `better` (perhaps by less than the margin).
+    A variant with diverged trials gets `diverged k/n` (`baseline diverged k/n` for the baseline's) whatever its
+    interval. Its finished pairs are shown without a claim, because divergence selected them.
 
-    It holds whatever the variants share, such as their baseline. Let K of them truly lie at a decision point. With
-    probability 1 - alpha the intervals of all K at alpha / K contain their points. Then none of them is ever settled,
-    the procedure stops with K or more left, at alpha / K or a stricter level, and no interval of the K claims what is
-    not so. A true difference between decision points is further from a wrong claim than one at them; that it is safe as
-    well is simulated in our tests, not proven (nor is it, in general, for the directions of the usual procedure). What
-    would not hold: Holm over the tests against 0 and, beside it, over those of equivalence, or over the smaller p-value
-    of the two. Both free alpha for variants about which a wrong claim is still possible.
+    **Family.** The p-value of a variant is the largest of the p-values of its decision points. Holm's procedure runs
+    over these p-values; without a margin it is the usual one. A variant is *settled* if the procedure rejects it, which
+    is the case exactly if its interval contains no decision point. A settled variant has the level of its step. All
+    others have the level of the step at which the procedure stops; they can still be `equivalent` (of either sign) or
+    `better` (perhaps by less than the margin). A variant without a claim has the p-value 1, and still counts.
 
-    **What it assumes.** The promise is about the mean over seeds, and Student's t needs differences that vary
-    symmetrically, without rare extreme seeds. Where a difference is an outlier, the interval is widened to hold by the
-    sign-flip test as well, which needs six pairs for one variant and eight for four. No test detects a failure that no
-    seed of the sample had: `docs/error-rates.md` has the rates.
+    **Claim.** Let K variants have a true difference that is a decision point. With probability 1 - alpha or more, all
+    of their intervals contain their true differences, so that no verdict on them is wrong.
 
-    Every variant counts in the family, and one of which nothing may be claimed frees no alpha. The promise is for seeds
-    that were fixed beforehand: adding some until the verdict pleases voids it.
+    **Proof**
+
+    1. Each of the K intervals at level alpha / K misses its true difference with probability alpha / K. By the union
+       bound, one or more of them miss with probability alpha at most, whatever the variants share, such as a baseline.
+    2. Assume that none misses. When Holm's procedure reaches the first of the K variants, K or more hypotheses remain,
+       so its level is alpha / K or stricter. Its interval contains its true difference, which is a decision point. So
+       it is not rejected, and the procedure stops there or earlier.
+    3. All K variants thus have the level of the step that stops, which is alpha / K or stricter. So all of their
+       intervals contain their true differences.
+
+    **Not covered**
+
+    - True differences between decision points. They are further from a wrong claim than those of the K variants. That
+      their error rate is within alpha is simulated in our tests, not proven; nor is it proven in general for the
+      directions of the usual procedure.
+    - Divergence. A variant gets a claim only if no trial diverged, so the claim is about the mean over seeds that do
+      not diverge.
+    - Two families beside each other: Holm over the tests against 0 and Holm over the tests of equivalence, or Holm over
+      the smaller of both p-values. Either would free alpha for variants that could still get a wrong claim.
+    - Differences that are not symmetric between seeds: Student's t assumes that they are, without rare extreme seeds.
+      With an outlier, the interval is widened until the sign-flip test agrees, which needs six pairs for one variant
+      and eight for four. No test detects a failure that no seed of the sample had: `docs/error-rates.md` has the rates.
+    - Seeds that are added until a verdict appears. The claim holds for seeds that were fixed in advance.
     """
     if better not in ("lower", "higher"):
         raise ValueError(f"`better` must be `lower` or `higher`, but is {better!r}.")
@@ -157,28 +171,29 @@ def decide(
         check_positive("margin", margin)
     points = (0.0,) if margin is None else (0.0, margin, -margin)
     steps = holm([_p_value(paired, points) for paired in comparisons.values()], alpha)
-    passed = [0.0, *sorted(step.adjusted for step in steps)]  # the alpha from which on 0, 1, 2 … variants are settled
+    # The smallest family-wise alpha at which 0, 1, 2, … variants are settled.
+    settling_alphas = [0.0, *sorted(step.adjusted for step in steps)]
     return {
-        name: _verdict(paired, step=step, passed=passed, better=better, margin=margin)
+        name: _verdict(paired, step=step, settling_alphas=settling_alphas, better=better, margin=margin)
         for (name, paired), step in zip(comparisons.items(), steps, strict=True)
     }
 
 
 def _p_value(paired: PairedDifferences, points: Sequence[float]) -> float:
-    """The p-value of the true difference being one of `points`."""
+    """Return the largest p-value of `points` as the true difference."""
     return max(paired.p_value(point) for point in points)
 
 
 def _verdict(
-    paired: PairedDifferences, *, step: HolmStep, passed: Sequence[float], better: Better, margin: float | None
+    paired: PairedDifferences, *, step: HolmStep, settling_alphas: Sequence[float], better: Better, margin: float | None
 ) -> Verdict:
     summary = paired.summary
     bounds = paired.interval(step.alpha)
     low, high = bounds or (None, None)
     kind = _kind(paired, bounds, better=better, margin=margin)
     needs, needs_range = None, None
-    if kind == "inconclusive" and summary is not None and summary.n >= LEAST_SEEDS and not paired.outliers:
-        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, limit=MOST_SEEDS)
+    if kind == "inconclusive" and summary is not None and summary.n >= MIN_PAIRS_FOR_ESTIMATE and not paired.outliers:
+        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, limit=MAX_SEEDS)
         needs_range = _needs_range(summary, needs, alpha=step.alpha, margin=margin)
     return Verdict(
         kind=kind,
@@ -188,7 +203,7 @@ def _verdict(
         low=low,
         high=high,
         level=1 - step.alpha,
-        p=_adjusted(paired.p_value(), passed) if summary and paired.decidable else None,
+        p=_adjusted(paired.p_value(), settling_alphas) if summary and paired.is_decidable else None,
         needs=needs,
         needs_range=needs_range,
         outliers=paired.outliers,
@@ -199,14 +214,14 @@ def _verdict(
 def _needs_range(
     summary: Summary, needs: int | None, *, alpha: float, margin: float | None
 ) -> tuple[int, int | None] | None:
-    """Return the needed seeds for the ends of the 95 % interval of the standard deviation; None beyond `MOST_SEEDS`.
+    """Return the needed seeds for both ends of the 95 % interval of the standard deviation.
 
-    The low end is at least one seed more than there are.
+    The low end is at least one seed more than the pairs so far. The high end is None beyond `MAX_SEEDS`.
     """
     if needs is None or not summary.sd:
         return None
     low, high = (
-        seeds_needed(replace(summary, sd=sd), alpha=alpha, margin=margin, limit=MOST_SEEDS)
+        seeds_needed(replace(summary, sd=sd), alpha=alpha, margin=margin, limit=MAX_SEEDS)
         for sd in spread_interval(summary.sd, summary.n)
     )
     return min(needs, max(low or 0, summary.n + 1)), high
@@ -227,10 +242,10 @@ def _kind(
     return "better" if (high < 0) == (better == "lower") else "worse"
 
 
-def _adjusted(p: float, passed: Sequence[float]) -> float:
-    """The smallest alpha at which `p`, times the variants not settled by then, is at most alpha."""
-    family = len(passed) - 1
-    return min(1.0, *(max(alpha, (family - settled) * p) for settled, alpha in enumerate(passed[:-1])))
+def _adjusted(p: float, settling_alphas: Sequence[float]) -> float:
+    """Return the smallest family-wise alpha at which `p` times the number of unsettled variants is at most alpha."""
+    family = len(settling_alphas) - 1
+    return min(1.0, *(max(alpha, (family - settled) * p) for settled, alpha in enumerate(settling_alphas[:-1])))
 
 
 def _text(kind: Kind, paired: PairedDifferences, needs: int | None, needs_range: tuple[int, int | None] | None) -> str:
@@ -245,16 +260,16 @@ def _text(kind: Kind, paired: PairedDifferences, needs: int | None, needs_range:
     pairs = len(paired.differences)
     if needs is None and pairs > 1 and not any(paired.differences):
         return f"inconclusive (no difference in any of {pairs} pairs)"
-    if pairs < LEAST_SEEDS:
+    if pairs < MIN_PAIRS_FOR_ESTIMATE:
         return f"inconclusive (too few seeds: n = {pairs})"
     return f"inconclusive ({needs_text(needs, needs_range)})"
 
 
 def needs_text(needs: int | None, needs_range: tuple[int, int | None] | None) -> str:
-    """`needs n ≥ ~7 [6, 40]`: the seeds that would settle a verdict, with their uncertainty."""
+    """`needs n ≥ ~7 [6, 40]`: the seeds that would decide a verdict, with their uncertainty."""
     if needs is None:
-        return f"needs n > {MOST_SEEDS:,}"
+        return f"needs n > {MAX_SEEDS:,}"
     if needs_range is None:
         return f"needs n ≥ ~{needs}"
     low, high = needs_range
-    return f"needs n ≥ ~{needs} [{low}, {f'>{MOST_SEEDS:,}' if high is None else high}]"
+    return f"needs n ≥ ~{needs} [{low}, {f'>{MAX_SEEDS:,}' if high is None else high}]"

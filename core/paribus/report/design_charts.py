@@ -90,9 +90,9 @@ def _waterfall(table: Table) -> Iterator[Figure]:
     )
 
 
-def interaction_figures(table: Table, entries: Iterable[TrialEntry], question: ComparisonSpec) -> Iterator[Figure]:
+def interaction_figures(table: Table, entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Iterator[Figure]:
     """Yield the mean of each combination of two factors, averaged over the other factors: parallel lines add up."""
-    crossed = question.factorial
+    crossed = comparison.factorial
     if crossed is None or crossed.regular is not None:
         return
     by_variant: dict[str, list[float]] = {}

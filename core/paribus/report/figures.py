@@ -11,12 +11,12 @@ from paribus.report.design_charts import family_figures, interaction_figures, le
 
 
 def study_figures(
-    table: Table, trials: Mapping[str, Sequence[TrialEntry]], questions: Mapping[str, ComparisonSpec]
+    table: Table, trials: Mapping[str, Sequence[TrialEntry]], comparisons: Mapping[str, ComparisonSpec]
 ) -> Iterator[tuple[str, Figure]]:
     """Yield every figure of a study with its setting, which is empty for those of all settings."""
     yield from (("", figure) for figure in settings_figures(table))
     for part in table.settings:
-        for figure in setting_figures(part, trials.get(part.setting, ()), questions.get(part.setting)):
+        for figure in setting_figures(part, trials.get(part.setting, ()), comparisons.get(part.setting)):
             yield part.setting, figure
 
 
@@ -26,13 +26,13 @@ def settings_figures(table: Table) -> Iterator[Figure]:
         yield figure
 
 
-def setting_figures(table: Table, entries: Sequence[TrialEntry], question: ComparisonSpec | None) -> Iterator[Figure]:
+def setting_figures(table: Table, entries: Sequence[TrialEntry], comparison: ComparisonSpec | None) -> Iterator[Figure]:
     """Yield the figures of one setting: differences, its design, curves, longer sequences, costs."""
     if any(row.difference is not None for row in table.rows):
         yield forest_figure(table)
     yield from family_figures(table)
-    if question is not None:
-        yield from interaction_figures(table, entries, question)
+    if comparison is not None:
+        yield from interaction_figures(table, entries, comparison)
     if figure := curve_figure(table, entries):
         yield figure
     yield from length_figures(table, entries)

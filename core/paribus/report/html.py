@@ -24,15 +24,15 @@ from paribus.specs.diff import MISSING, differences
 
 MADE: Final = '<meta name="generator" content="paribus report">'
 Trials = Mapping[str, Sequence[TrialEntry]]  # the trials in the table of each setting
-Questions = Mapping[str, ComparisonSpec]  # the comparison of each setting
+Comparisons = Mapping[str, ComparisonSpec]  # the comparison of each setting
 MAX_DATA_ROWS: Final = 400  # of the table under a chart
 
 
 def html_page(
-    table: Table, trials: Trials, questions: Questions, commit: str = "", attention: AttentionSection | None = None
+    table: Table, trials: Trials, comparisons: Comparisons, commit: str = "", attention: AttentionSection | None = None
 ) -> str:
     """Return the results of a study as one HTML document that loads nothing."""
-    return _page(table_views.table_title(table), _lines(table, trials, questions, commit, attention))
+    return _page(table_views.table_title(table), _lines(table, trials, comparisons, commit, attention))
 
 
 class Section(NamedTuple):
@@ -84,13 +84,13 @@ def _document(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def _lines(
-    table: Table, trials: Trials, questions: Questions, commit: str, attention: AttentionSection | None
+    table: Table, trials: Trials, comparisons: Comparisons, commit: str, attention: AttentionSection | None
 ) -> Iterator[str]:
     if table.other_settings:
-        yield from _all_settings(table, trials, questions)
+        yield from _all_settings(table, trials, comparisons)
     else:
         yield from _sections(table)
-        yield from (*_warnings(table), *_body(table, trials, questions, "h2"), *_notes(table))
+        yield from (*_warnings(table), *_body(table, trials, comparisons, "h2"), *_notes(table))
     yield from _attention(attention) if attention is not None else ()
     yield from _trials(table, trials)
     yield "<h2>Provenance</h2>"
@@ -174,7 +174,7 @@ def _attention(section: AttentionSection) -> Iterator[str]:
     yield _list(section.notes, "small") if section.notes else ""
 
 
-def _all_settings(table: Table, trials: Trials, questions: Questions) -> Iterator[str]:
+def _all_settings(table: Table, trials: Trials, comparisons: Comparisons) -> Iterator[str]:
     """Yield all settings in one overview, then each setting in full."""
     common, tables = table_views.split_notes(table)
     yield from _warnings(common)
@@ -184,7 +184,7 @@ def _all_settings(table: Table, trials: Trials, questions: Questions) -> Iterato
     yield from _sections(table)
     for setting in tables:
         yield f"<h2>{_text(setting.setting)}</h2>"
-        yield from (*_warnings(setting), *_body(setting, trials, questions, "h3"), *_notes(setting, "h3"))
+        yield from (*_warnings(setting), *_body(setting, trials, comparisons, "h3"), *_notes(setting, "h3"))
     yield from _notes(common)
 
 
@@ -198,7 +198,7 @@ def _warnings(table: Table) -> Iterator[str]:
     yield from (f'<p class="warning">{_text(line)}</p>' for line in table.warnings)
 
 
-def _body(table: Table, trials: Trials, questions: Questions, heading: str) -> Iterator[str]:
+def _body(table: Table, trials: Trials, comparisons: Comparisons, heading: str) -> Iterator[str]:
     """Yield the answers, charts, the table, other families, certificates and differences between specs."""
 
     def under(title: str) -> str:
@@ -209,7 +209,7 @@ def _body(table: Table, trials: Trials, questions: Questions, heading: str) -> I
     if heading == "h2":  # of several settings, the boxes stand above all of them
         yield from _controls(table)
     prefix = f"{list(trials).index(table.setting)}-" if len(trials) > 1 else ""
-    yield _charts(list(setting_figures(table, entries, questions.get(table.setting))), prefix)
+    yield _charts(list(setting_figures(table, entries, comparisons.get(table.setting))), prefix)
     yield under("Verdicts") + _table(table_views.verdict_grid(table))
     if table.certificates:
         yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))

@@ -23,30 +23,30 @@ def make_spec(tmp_path: Path) -> Any:
 
 
 def test_the_spec_of_a_ladder_names_the_rung_below(make_spec: Any) -> None:
-    question = make_spec(design="ladder", changes=CHANGES)
-    assert question.rungs_below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
-    assert question.factorial is None
-    assert "the lowest is baseline" in question.design_note
+    comparison = make_spec(design="ladder", changes=CHANGES)
+    assert comparison.rungs_below == {"+ norm=rmsnorm": "baseline", "gated": "+ norm=rmsnorm", "+ dropout=0.1": "gated"}
+    assert comparison.factorial is None
+    assert "the lowest is baseline" in comparison.design_note
 
 
 def test_leave_one_out_describes_its_baseline(make_spec: Any) -> None:
-    question = make_spec(design="leave-one-out", changes=CHANGES)
-    assert question.design_note.startswith(
+    comparison = make_spec(design="leave-one-out", changes=CHANGES)
+    assert comparison.design_note.startswith(
         "The baseline is the full model, with every change (norm=rmsnorm, gated, dropout"
     )
-    assert [*question.variants["baseline"]] == ["norm", "feedforward", "dropout"]
-    assert question.swapped == ("without norm=rmsnorm", "without gated", "without dropout=0.1")
-    assert question.rungs_below == {}
+    assert [*comparison.variants["baseline"]] == ["norm", "feedforward", "dropout"]
+    assert comparison.swapped == ("without norm=rmsnorm", "without gated", "without dropout=0.1")
+    assert comparison.rungs_below == {}
 
 
 def test_the_spec_of_a_factorial_names_missing_cells(make_spec: Any) -> None:
-    question = make_spec(
+    comparison = make_spec(
         design="factorial", changes=CHANGES, exclude=[{"norm": "rmsnorm", "dropout": 0.1, "reason": "no"}]
     )
-    assert question.factorial.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
-    assert len(question.factorial.cells) == 6
-    assert {name for name, reason in question.excluded if reason == "no"} == {
+    assert comparison.factorial.factors == (("norm=rmsnorm",), ("gated",), ("dropout=0.1",))
+    assert len(comparison.factorial.cells) == 6
+    assert {name for name, reason in comparison.excluded if reason == "no"} == {
         "norm=rmsnorm + dropout=0.1",
         "norm=rmsnorm + gated + dropout=0.1",
     }
-    assert "combinations of 3 factors" in question.design_note
+    assert "combinations of 3 factors" in comparison.design_note

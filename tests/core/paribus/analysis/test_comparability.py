@@ -79,9 +79,9 @@ def test_a_missing_metric_is_reported_with_the_measured_ones(make: Make, ask: As
 @pytest.mark.parametrize("states", [["pending"], ["failed", "running"], []])
 def test_a_study_without_records_is_refused(study: Study, ask: Ask, states: list[str]) -> None:
     entries = study(baseline=states, mqa=states)
-    question = ask(study(baseline=[2.0]))
+    comparison = ask(study(baseline=[2.0]))
     with pytest.raises(NotComparableError, match=r"the study `attention` has no record.*valid: `paribus run`"):
-        compare(entries, question)
+        compare(entries, comparison)
 
 
 def test_stale_records_are_named_where_no_other_exists(make: Make, ask: Ask) -> None:

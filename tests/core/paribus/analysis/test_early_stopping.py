@@ -37,14 +37,14 @@ def test_a_row_uses_the_seeds_of_the_deciding_look(study: Study, ask: Ask) -> No
 def test_records_beyond_the_deciding_look_are_not_used(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5], gqa=UNSURE)
     all_of_them = study(baseline=BASELINE, mqa=[*WORSE[:3], *[0.1] * 5], gqa=UNSURE)
-    question = ask(few, seeds=range(8), look_seeds=(3, 5, 8))
-    assert compare(few, question).to_json() == compare(all_of_them, question).to_json()
+    comparison = ask(few, seeds=range(8), look_seeds=(3, 5, 8))
+    assert compare(few, comparison).to_json() == compare(all_of_them, comparison).to_json()
 
 
 def test_once_every_pair_is_decided_the_baseline_stops_too(study: Study, ask: Ask) -> None:
     entries = study(baseline=[*BASELINE[:3], *["pending"] * 5], mqa=[*WORSE[:3], *["pending"] * 5])
-    question = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
-    table = compare(entries, question)
+    comparison = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
+    table = compare(entries, comparison)
     assert (table.ok, table.baseline.planned) == (True, 3)
     assert table.notes == ("Not needed: 10 trials of 16 (baseline after 3 seeds, mqa after 3 seeds)",)
 
@@ -60,13 +60,13 @@ def test_an_incomplete_look_shows_no_numbers(study: Study, ask: Ask) -> None:
 
 def test_a_failed_trial_keeps_only_its_variant_open_until_the_last_look(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=["failed", *WORSE[1:]], gqa=WORSE)
-    question = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
-    (turns,) = variant_states([(select(entries, question).trials, question)])
-    assert {name: (turn.n, turn.verdict.kind) for name, turn in turns.items()} == {
+    comparison = ask(entries, seeds=range(8), look_seeds=(3, 5, 8))
+    (states,) = variant_states([(select(entries, comparison).trials, comparison)])
+    assert {name: (state.n, state.verdict.kind) for name, state in states.items()} == {
         "mqa": (8, "worse"),
         "gqa": (3, "worse"),
     }
-    assert seeds_by_variant(turns, question) == {"baseline": 8, "mqa": 8, "gqa": 3}
+    assert seeds_by_variant(states, comparison) == {"baseline": 8, "mqa": 8, "gqa": 3}
 
 
 def test_a_variant_whose_certificate_fails_stops_at_its_first_look(study: Study, ask: Ask) -> None:
@@ -81,8 +81,8 @@ def test_a_variant_whose_certificate_fails_stops_at_its_first_look(study: Study,
 
 def test_the_order_of_seeds_is_that_of_the_study(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=[*UNSURE[:5], *WORSE[5:]])
-    question = ask(entries, seeds=(7, 6, 5, 0, 1, 2, 3, 4), look_seeds=(3, 8))
-    (row,) = compare(entries, question).rows
+    comparison = ask(entries, seeds=(7, 6, 5, 0, 1, 2, 3, 4), look_seeds=(3, 8))
+    (row,) = compare(entries, comparison).rows
     assert (row.kind, row.n) == ("worse", 3)
 
 
@@ -101,11 +101,11 @@ def test_a_study_without_looks_does_not_mention_them(study: Study, ask: Ask, sto
 def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study, ask: Ask) -> None:
     clear = study(baseline=BASELINE, mqa=[*WORSE[:3], *["pending"] * 5])
     open_still = study(baseline=BASELINE, mqa=UNSURE)
-    questions = [
+    comparisons = [
         ask(item, seeds=range(8), look_seeds=(3, 5, 8), setting=name)
         for name, item in zip("ab", (clear, open_still), strict=True)
     ]
-    table = compare_settings(list(zip((clear, open_still), questions, strict=True)))
+    table = compare_settings(list(zip((clear, open_still), comparisons, strict=True)))
     clear_row, open_row = (item.rows[0] for item in table.settings)
     assert (clear_row.kind, clear_row.n) == ("worse", 3)
     assert clear_row.level == pytest.approx(1 - 0.05 * 9 / 64 / 2)  # two verdicts were open then
@@ -116,14 +116,14 @@ def test_variants_of_several_settings_are_one_family_over_all_looks(study: Study
         note.startswith("Not needed here: 10 trials of 16 (baseline after 3 seeds, mqa")
         for note in table.settings[0].notes
     )
-    alone = compare(open_still, questions[1])
+    alone = compare(open_still, comparisons[1])
     assert alone.rows[0].level == open_row.level
 
 
 def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, ask: Ask) -> None:
     ready, waiting = study(baseline=BASELINE, mqa=UNSURE), study(baseline=BASELINE, mqa=[*UNSURE[:2], *["pending"] * 6])
     settings = [
-        (select(entries, question := ask(entries, seeds=range(8), look_seeds=(3, 8))).trials, question)
+        (select(entries, comparison := ask(entries, seeds=range(8), look_seeds=(3, 8))).trials, comparison)
         for entries in (ready, waiting)
     ]
     ready_states, waiting_states = variant_states(settings)

@@ -38,7 +38,7 @@ def seeing(
     return look
 
 
-def turns_of(
+def states_of(
     family: Family, *, margin: float | None = None, looks: Sequence[int] = LOOKS, **options: object
 ) -> Mapping[str, VariantState]:
     look = seeing(family, **options)  # type: ignore[arg-type]  # passed on as they came
@@ -58,27 +58,27 @@ def test_the_looks_spend_all_of_alpha_and_the_first_the_least() -> None:
 
 
 def test_a_clear_effect_is_decided_at_the_first_look() -> None:
-    turn = turns_of({"it": around(-100, 1)})["it"]
-    assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.decided) == ("better", 3, 3, True)
-    assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
+    state = states_of({"it": around(-100, 1)})["it"]
+    assert (state.verdict.kind, state.n, state.seeds_needed, state.decided) == ("better", 3, 3, True)
+    assert state.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
 
 def test_the_interval_has_the_level_of_the_deciding_look() -> None:
-    turns = turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)})
-    later = turns["later"]
+    states = states_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)})
+    later = states["later"]
     assert (later.verdict.kind, later.n) == ("worse", 5)
     level = 0.05 * 16 / 64 / 2  # the clear one was settled before, and two are left
     assert later.verdict.level == pytest.approx(1 - level)
     assert (later.verdict.low, later.verdict.high) == pytest.approx(interval(summarise(around(3, 1, 5)), level))
-    never = turns["never"]
+    never = states["never"]
     assert (never.verdict.kind, never.n, never.decided) == ("inconclusive", 8, True)
     assert never.verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
     assert never.verdict.text.startswith("inconclusive (needs n ≥")
 
 
 def test_the_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0() -> None:
-    for turn in turns_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)}).values():
-        verdict = turn.verdict
+    for state in states_of({"clear": around(-100, 1), "later": around(3, 1), "never": around(0.1, 1)}).values():
+        verdict = state.verdict
         assert verdict.p is not None
         assert verdict.low is not None
         assert verdict.high is not None
@@ -87,10 +87,10 @@ def test_the_p_value_is_at_most_alpha_exactly_where_the_interval_excludes_0() ->
 
 def test_a_variant_equivalent_around_0_frees_no_alpha() -> None:
     family = {"same": around(0, 0.001), "open": around(0.1, 1)}
-    turns = turns_of(family, margin=1.0)
-    assert (turns["same"].verdict.kind, turns["same"].n) == ("equivalent", 3)
-    assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 2)
-    settled = turns_of({"other": around(0.5, 0.001), "open": around(0.1, 1)}, margin=1.0)
+    states = states_of(family, margin=1.0)
+    assert (states["same"].verdict.kind, states["same"].n) == ("equivalent", 3)
+    assert states["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 2)
+    settled = states_of({"other": around(0.5, 0.001), "open": around(0.1, 1)}, margin=1.0)
     assert settled["other"].verdict.kind == "equivalent"  # and clear of 0
     assert settled["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64)
 
@@ -101,41 +101,41 @@ def test_a_single_look_equals_decide() -> None:
         name: PairedDifferences(differences=tuple(values), diverged=0, planned=8) for name, values in family.items()
     }
     expected = decide(paired, better="lower", margin=2.0)
-    assert {name: turn.verdict for name, turn in turns_of(family, margin=2.0, looks=(8,)).items()} == expected
+    assert {name: state.verdict for name, state in states_of(family, margin=2.0, looks=(8,)).items()} == expected
 
 
 @pytest.mark.parametrize("beyond", [0.0, 1e6])
 def test_seeds_beyond_the_deciding_look_change_nothing(beyond: float) -> None:
     family = {"clear": [*around(-100, 1, 3), *repeat(beyond, 5)], "open": around(0.1, 1)}
-    assert turns_of(family)["clear"] == turns_of({**family, "clear": around(-100, 1)})["clear"]
+    assert states_of(family)["clear"] == states_of({**family, "clear": around(-100, 1)})["clear"]
 
 
 def test_a_pending_trial_delays_the_next_look_but_no_verdict() -> None:
     family = {"clear": around(-100, 1), "late": around(-100, 1), "open": around(0.1, 1)}
-    turns = turns_of(family, pending={"late": 2})
-    assert (turns["clear"].verdict.kind, turns["clear"].decided) == ("better", True)
-    assert (turns["open"].n, turns["open"].seeds_needed, turns["open"].decided) == (3, 3, False)
-    late = turns["late"]
+    states = states_of(family, pending={"late": 2})
+    assert (states["clear"].verdict.kind, states["clear"].decided) == ("better", True)
+    assert (states["open"].n, states["open"].seeds_needed, states["open"].decided) == (3, 3, False)
+    late = states["late"]
     assert (late.n, late.seeds_needed, late.decided, late.verdict.difference) == (0, 3, False, None)
     assert late.verdict.text == "inconclusive as yet (next look at 3 seeds)"
-    assert turns_of(family)["clear"].verdict.kind == "better"  # what was said holds when the look is complete
+    assert states_of(family)["clear"].verdict.kind == "better"  # what was said holds when the look is complete
 
 
 def test_no_verdict_exists_before_the_first_look() -> None:
-    turn = turns_of({"it": around(-100, 1)}, pending={"it": 0})["it"]
-    assert (turn.verdict.kind, turn.n, turn.seeds_needed, turn.verdict.low) == ("inconclusive", 0, 3, None)
+    state = states_of({"it": around(-100, 1)}, pending={"it": 0})["it"]
+    assert (state.verdict.kind, state.n, state.seeds_needed, state.verdict.low) == ("inconclusive", 0, 3, None)
 
 
 def test_an_open_variant_names_its_next_look() -> None:
-    turn = turns_of({"it": around(0.5, 1)}, pending={"it": 4})["it"]
-    assert (turn.n, turn.seeds_needed, turn.decided) == (3, 5, False)
-    assert turn.verdict.text == "inconclusive as yet (next look at 5 seeds)"
-    assert turn.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
+    state = states_of({"it": around(0.5, 1)}, pending={"it": 4})["it"]
+    assert (state.n, state.seeds_needed, state.decided) == (3, 5, False)
+    assert state.verdict.text == "inconclusive as yet (next look at 5 seeds)"
+    assert state.verdict.level == pytest.approx(1 - 0.05 * 9 / 64)
 
 
 def test_a_variant_without_a_record_is_skipped_until_the_last_look() -> None:
-    turn = turns_of({"it": around(-100, 1)}, missing=[("it", 1)])["it"]
-    assert (turn.verdict.kind, turn.n, turn.verdict.n) == ("better", 8, 7)
+    state = states_of({"it": around(-100, 1)}, missing=[("it", 1)])["it"]
+    assert (state.verdict.kind, state.n, state.verdict.n) == ("better", 8, 7)
 
 
 def test_diverged_and_withheld_variants_stop_and_free_no_alpha() -> None:
@@ -156,10 +156,10 @@ def test_diverged_and_withheld_variants_stop_and_free_no_alpha() -> None:
             paired=PairedDifferences(differences=values[1:], diverged=1, planned=n), ended=True, has_all_records=True
         )
 
-    turns = decide_sequentially(["diverged", "withheld", "open"], look, looks=LOOKS, better="lower", margin=None)
-    assert (turns["diverged"].verdict.text, turns["diverged"].seeds_needed) == ("diverged 1/3", 3)
-    assert (turns["withheld"].decided, turns["withheld"].seeds_needed) == (True, 3)
-    assert turns["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
+    states = decide_sequentially(["diverged", "withheld", "open"], look, looks=LOOKS, better="lower", margin=None)
+    assert (states["diverged"].verdict.text, states["diverged"].seeds_needed) == ("diverged 1/3", 3)
+    assert (states["withheld"].decided, states["withheld"].seeds_needed) == (True, 3)
+    assert states["open"].verdict.level == pytest.approx(1 - 0.05 * 39 / 64 / 3)
 
 
 # ------------------------------------------------------------------------------------------------ what is promised
@@ -180,9 +180,13 @@ def simulated(
             str(place): [truth + draw.gauss(0, sd) - value for value in shared]
             for place, (truth, sd) in enumerate(zip(truths, sds, strict=True))
         }
-        turns = turns_of(family, margin=margin)
-        wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
-        ran += sum(turn.seeds_needed for turn in turns.values()) + max(turn.seeds_needed for turn in turns.values())
+        states = states_of(family, margin=margin)
+        wrong += any(
+            is_wrong(state.verdict, truth, margin) for state, truth in zip(states.values(), truths, strict=True)
+        )
+        ran += sum(state.seeds_needed for state in states.values()) + max(
+            state.seeds_needed for state in states.values()
+        )
     return wrong / studies, 1 - ran / (studies * LOOKS[-1] * (len(truths) + 1))
 
 
@@ -236,8 +240,8 @@ def in_settings(truths: Sequence[float], correlation: float, studies: int) -> fl
                 has_all_records=True,
             )
 
-        turns = decide_sequentially(list(family), look, looks=LOOKS, better="lower", margin=None)
-        wrong += any(is_wrong(turn.verdict, truths[place], None) for (_, place), turn in turns.items())
+        states = decide_sequentially(list(family), look, looks=LOOKS, better="lower", margin=None)
+        wrong += any(is_wrong(state.verdict, truths[place], None) for (_, place), state in states.items())
     return wrong / studies
 
 

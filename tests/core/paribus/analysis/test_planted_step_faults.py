@@ -253,14 +253,14 @@ def train(train_entry: Callable[..., TrialEntry], fault: str) -> TrialEntry:
 
 def certificates(entries: list[TrialEntry]) -> dict[str, Certificate]:
     """Return the certificates of the table of all variants."""
-    question = ComparisonSpec(
+    comparison = ComparisonSpec(
         study="faults",
         baseline="baseline",
         metric="val/mlm/loss",
         variants={entry.variant: entry.overrides for entry in entries},
         seeds=(0,),
     )
-    return dict(compare(entries, question).certificates)
+    return dict(compare(entries, comparison).certificates)
 
 
 def test_each_fault_withholds_the_verdict_of_its_variant_only(

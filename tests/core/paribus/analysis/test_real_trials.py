@@ -144,8 +144,10 @@ def test_early_stopping_keeps_the_error_rate(
             paired = PairedDifferences(differences=rows[int(name)][:n], diverged=0, planned=n)
             return LookData(paired=paired, ended=True, has_all_records=True)
 
-        turns = decide_sequentially(list("0123"), look, looks=SIZES, better="lower", margin=margin)
-        wrong += any(is_wrong(turn.verdict, truth, margin) for turn, truth in zip(turns.values(), truths, strict=True))
+        states = decide_sequentially(list("0123"), look, looks=SIZES, better="lower", margin=margin)
+        wrong += any(
+            is_wrong(state.verdict, truth, margin) for state, truth in zip(states.values(), truths, strict=True)
+        )
     assert wrong / studies <= 0.06
 
 

@@ -52,8 +52,8 @@ def test_a_stale_record_is_never_used_and_not_named_where_another_replaces_it(ma
 
 def test_trials_that_the_study_does_not_have_are_counted(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, 2.0, 2.0], mqa=[2.0, 2.0, 2.0])
-    question = ask(study(baseline=[2.0, 2.0]))
-    selection = select(entries, question)
+    comparison = ask(study(baseline=[2.0, 2.0]))
+    selection = select(entries, comparison)
     assert list(selection.trials) == ["baseline"]
     assert selection.notes == ("Skipped: 4 trials of variants or seeds that the study no longer has",)
 

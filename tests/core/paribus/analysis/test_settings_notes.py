@@ -67,13 +67,13 @@ def test_all_settings_are_one_family(two: Table, study: Study, ask: Ask) -> None
 
 def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Study, ask: Ask) -> None:
     clear = study(**CLEAR)
-    question = ask(clear, setting="same")
-    table = compare_settings([(clear, question), ([], replace(question, setting="each at its best"))])
+    comparison = ask(clear, setting="same")
+    table = compare_settings([(clear, comparison), ([], replace(comparison, setting="each at its best"))])
     assert not table.other_settings
     assert table.rows[0].level == pytest.approx(0.975)
     assert any("No trial has run yet of: each at its best" in note for note in table.notes)
     with pytest.raises(NotComparableError, match="no record to compare"):
-        compare_settings([([], question), ([], question)])
+        compare_settings([([], comparison), ([], comparison)])
 
 
 def test_an_unfinished_setting_makes_the_table_not_ok(study: Study, ask: Ask) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paribus.analysis.outliers import outliers, sign_flip_interval, sign_flip_p
 from paribus.analysis.p_values import holm, interval, seeds_needed
-from paribus.analysis.verdicts import LEAST_SEEDS, MOST_SEEDS, Kind, PairedDifferences, Verdict, decide
+from paribus.analysis.verdicts import MAX_SEEDS, MIN_PAIRS_FOR_ESTIMATE, Kind, PairedDifferences, Verdict, decide
 
 STUDIES = 1000  # of each simulation
 MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}
@@ -227,7 +227,7 @@ def test_the_stated_seeds_are_the_fewest_that_settle_it(mean: float, sd: float, 
         return
     assert verdict.needs_range is not None
     low, high = verdict.needs_range
-    assert low <= verdict.needs <= (high or MOST_SEEDS)
+    assert low <= verdict.needs <= (high or MAX_SEEDS)
     assert verdict.text.startswith(f"inconclusive (needs n ≥ ~{verdict.needs} [{low}, ")
     assert alone(with_moments(verdict.needs, mean, sd), margin=margin).kind != "inconclusive"
     assert alone(with_moments(verdict.needs - 1, mean, sd), margin=margin).kind == "inconclusive"
@@ -236,13 +236,13 @@ def test_the_stated_seeds_are_the_fewest_that_settle_it(mean: float, sd: float, 
 def test_very_large_seed_counts_are_not_stated() -> None:
     verdict = alone(with_moments(5, 1e-4, 1))
     assert (verdict.text, verdict.needs) == ("inconclusive (needs n > 10,000)", None)
-    assert MOST_SEEDS == 10_000
+    assert MAX_SEEDS == 10_000
 
 
 @pytest.mark.parametrize("n", range(5))
 def test_needed_seeds_are_estimated_from_three_pairs(n: int) -> None:
     verdict = alone(paired(*[0.1, -0.1, 0.2, -0.15][:n], planned=5))
-    guessed = n >= LEAST_SEEDS == 3
+    guessed = n >= MIN_PAIRS_FOR_ESTIMATE == 3
     assert (verdict.needs is not None) == guessed
     assert verdict.text.startswith("inconclusive (needs n " if guessed else f"inconclusive (too few seeds: n = {n})")
 

@@ -189,9 +189,11 @@ def test_changes_of_machine_and_code_are_reported_without_a_new_measurement(
 
 
 def test_the_certificate_shows_the_matched_value_with_its_interval(read: Any) -> None:
-    question = comparison_spec(solved(read(), Clock()))
-    assert question.knob_notes["attention=mqa"].startswith("matched on time by feedforward.expand=7: +0.0% [")
-    assert BASELINE not in question.knob_notes
+    comparison = comparison_spec(solved(read(), Clock()))
+    assert comparison.matched_option_notes["attention=mqa"].startswith(
+        "matched on time by feedforward.expand=7: +0.0% ["
+    )
+    assert BASELINE not in comparison.matched_option_notes
 
 
 def test_a_damaged_match_is_measured_again(read: Any) -> None:
