@@ -15,13 +15,13 @@ from paribus.analysis.formatting import clean
 from paribus.errors import DataError, NotComparableError, Problem, join_names
 from paribus.specs.tree import flatten
 
-CONTESTANTS: Final = "microseconds"  # in `extra_info`: the rounds of several that took turns, by name
-MOST_BYTES: Final = 2**30
+CONTESTANTS: Final = "microseconds"  # key of `extra_info`: name -> rounds of several contestants that took turns
+MAX_BYTES: Final = 2**30
 _VALID: Final = "the JSON that `pytest --benchmark-json=FILE` or `--benchmark-save-data` writes"
 MAX_FACTS: Final = 4
 VERSIONS: Final = re.compile(r"version|python_(build|compiler|implementation)|^pytest-benchmark$")
-IGNORED: Final = re.compile(r"^cpu\.(hz_|flags$|cpuinfo_version|microcode)")  # vary from run to run
-HOST: Final = re.compile(r"^(node|release)$")  # other hosts with the same hardware get a warning
+IGNORED: Final = re.compile(r"^cpu\.(hz_|flags$|cpuinfo_version|microcode)")  # facts that vary from run to run
+HOST: Final = re.compile(r"^(node|release)$")  # facts of a host, which may differ between equal machines
 _VALID_MACHINES: Final = "reports of one machine, or --across-machines, which shows them under a warning"
 
 Facts = Mapping[str, str]
@@ -32,13 +32,13 @@ Facts = Mapping[str, str]
 class Benchmark:
     """One benchmark of a report. Without `--benchmark-save-data` a report has medians, and no rounds."""
 
-    key: str  # what it is paired by: its full name, with the values of its parameters
+    key: str  # full name with parameters, by which benchmarks of two reports are paired
     name: str
     full_name: str
-    rounds: tuple[float, ...]  # seconds of each, in time order
+    rounds: tuple[float, ...]  # seconds of each round, in time order
     median: float
     count: int
-    clock: str  # the timer, and whether garbage was collected meanwhile
+    clock: str  # name of the timer, and whether garbage was collected
 
 
 @final
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def code(self) -> str:
-        """`commit 463b1eeca092, with changes that are not committed`."""
+        """The measured code: `commit 463b1eeca092, with changes that are not committed`."""
         commit_id = str(self.commit.get("id") or "")
         if not commit_id or commit_id == "unversioned":
             return "of no commit"
@@ -64,12 +64,13 @@ class Report:
 
     @property
     def label(self) -> str:
-        when = f", {clean(self.date)[:16].replace('T', ' ')} UTC" if self.date else ""
-        return f"{clean(self.name)}: {self.code}{when}"
+        """The name, the code and the date."""
+        date = f", {clean(self.date)[:16].replace('T', ' ')} UTC" if self.date else ""
+        return f"{clean(self.name)}: {self.code}{date}"
 
 
 def is_report(path: Path) -> bool:
-    """Return whether a file is JSON and not a study; a malformed report is an error when it is read."""
+    """Return whether a file is JSON, and so not a study; a malformed report is an error when it is read."""
     if not path.is_file():
         return False
     if path.suffix == ".json":
@@ -83,50 +84,50 @@ def is_report(path: Path) -> bool:
 
 
 def read_report(path: Path) -> Report:
-    """Read a report; a `DataError` where the file is not one."""
+    """Read a report; raise a `DataError` if the file is not one."""
     document = _document(path)
     if not isinstance(document, Mapping) or not isinstance(document.get("benchmarks"), list):
-        raise _wrong(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
-    benches: dict[str, Benchmark] = {}
+        raise _error(path, "this JSON is no report of pytest-benchmark: it has no list `benchmarks`")
+    benchmarks: dict[str, Benchmark] = {}
     for index, node in enumerate(document["benchmarks"]):
         try:
-            measured = list(_benches(node))
+            node_benchmarks = list(_benchmarks(node))
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             message = f"{type(error).__name__}: {error}"
-            raise _wrong(path, f"benchmark {index} of this report cannot be read ({message})") from error
-        for bench in measured:
-            if bench.key in benches:
-                raise _wrong(path, f"the benchmark `{bench.full_name}` is in this report twice")
-            benches[bench.key] = bench
-    if not benches:
-        raise _wrong(path, "this report holds no benchmark", "a run in which some benchmark was measured")
+            raise _error(path, f"benchmark {index} of this report cannot be read ({message})") from error
+        for benchmark in node_benchmarks:
+            if benchmark.key in benchmarks:
+                raise _error(path, f"the benchmark `{benchmark.full_name}` is in this report twice")
+            benchmarks[benchmark.key] = benchmark
+    if not benchmarks:
+        raise _error(path, "this report holds no benchmark", "a run in which some benchmark was measured")
     return Report(
         name=str(path),
         machine=_mapping(document.get("machine_info")),
         commit=_mapping(document.get("commit_info")),
         date=str(document.get("datetime") or ""),
         version=str(document.get("version") or ""),
-        benchmarks=benches,
+        benchmarks=benchmarks,
     )
 
 
 def _document(path: Path) -> Any:
     try:
         size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise _wrong(path, f"this file of {size:,} bytes is too large for a report", f"at most {MOST_BYTES:,}")
+        if size > MAX_BYTES:
+            raise _error(path, f"this file of {size:,} bytes is too large for a report", f"at most {MAX_BYTES:,}")
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise _wrong(path, f"this file could not be read: {error.strerror or error}", "a file") from error
+        raise _error(path, f"this file could not be read: {error.strerror or error}", "a file") from error
     except (ValueError, RecursionError) as error:
         first_line = next(iter(str(error).splitlines()), "it is nested too deeply")
-        raise _wrong(path, f"this is no JSON: {first_line}") from error
+        raise _error(path, f"this is no JSON: {first_line}") from error
 
 
-def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
-    """Yield the benchmark itself, or in its place the contestants that took turns in its rounds."""
+def _benchmarks(node: Mapping[str, Any]) -> Iterator[Benchmark]:
+    """Yield the benchmark of a node; or each contestant, if several took turns in its rounds."""
     stats, options = node["stats"], _mapping(node.get("options"))
-    full = str(node["fullname"])
+    full_name = str(node["fullname"])
     common: dict[str, Any] = {"clock": f"{options.get('timer')}, gc {'off' if options.get('disable_gc') else 'on'}"}
     params = json.dumps(node.get("params"), sort_keys=True)
     contestants = _mapping(node.get("extra_info")).get(CONTESTANTS)
@@ -134,9 +135,9 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
         for contestant, times in contestants.items():
             rounds = _rounds([float(microseconds) / 1e6 for microseconds in times])
             yield Benchmark(
-                key=json.dumps([full, params, contestant]),
+                key=json.dumps([full_name, params, contestant]),
                 name=f"{node['name']} {contestant}",
-                full_name=f"{full} {contestant}",
+                full_name=f"{full_name} {contestant}",
                 rounds=rounds,
                 median=statistics.median(rounds) if rounds else math.nan,
                 count=len(rounds),
@@ -148,9 +149,9 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
     if not 0 <= median < math.inf:
         raise ValueError(f"a median of {median} s")
     yield Benchmark(
-        key=json.dumps([full, params, ""]),
+        key=json.dumps([full_name, params, ""]),
         name=str(node["name"]),
-        full_name=full,
+        full_name=full_name,
         rounds=rounds,
         median=median,
         count=len(rounds) or int(stats["rounds"]),
@@ -160,8 +161,8 @@ def _benches(node: Mapping[str, Any]) -> Iterator[Benchmark]:
 
 def _rounds(times: Any) -> tuple[float, ...]:
     rounds = tuple(float(seconds) for seconds in times)
-    if wrong := [seconds for seconds in rounds if not 0 <= seconds < math.inf]:
-        raise ValueError(f"a round of {wrong[0]} s")
+    if invalid := [seconds for seconds in rounds if not 0 <= seconds < math.inf]:
+        raise ValueError(f"a round of {invalid[0]} s")
     return rounds
 
 
@@ -169,20 +170,20 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _wrong(path: Path, message: str, valid: str = _VALID) -> DataError:
+def _error(path: Path, message: str, valid: str = _VALID) -> DataError:
     return DataError(Problem(code="missing-report", location=str(path), message=message, valid=valid))
 
 
 def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> list[str]:
-    """Return warnings; a `NotComparableError` with all problems where reports differ, unless `across`."""
+    """Return warnings about different machines; without `across`, raise a `NotComparableError` with all differences."""
     problems: list[Problem] = []
     warnings: list[str] = []
     reference = reports[0]
-    for other in reports[1:]:
-        differing = list(_unlike(reference, other))
-        problems += [problem for problem in differing if str(problem) not in map(str, problems)]
-        hosts = [line for line in _lines(_facts(reference, HOST), _facts(other, HOST)) if line]
-        if hosts and not differing:
+    for report in reports[1:]:
+        differences = list(_machine_problems(reference, report))
+        problems += [problem for problem in differences if str(problem) not in map(str, problems)]
+        hosts = _difference_lines(_facts(reference, HOST), _facts(report, HOST))
+        if hosts and not differences:
             warnings.append(
                 f"The hosts differ, but have the same hardware: {join_names(hosts, MAX_FACTS)}; "
                 "differences of a few percent may come from the hosts"
@@ -195,22 +196,23 @@ def check_same_machine(reports: Sequence[Report], *, across: bool = False) -> li
     return list(dict.fromkeys(warnings))
 
 
-def _unlike(reference: Report, other: Report) -> Iterator[Problem]:
+def _machine_problems(reference: Report, report: Report) -> Iterator[Problem]:
+    """Yield differences of machine, versions or clock."""
     kinds = (
-        ("other-machine", "their machine", _machine(reference), _machine(other)),
-        ("other-versions", "their versions", _versions(reference, other), _versions(other, reference)),
-        ("other-clock", "their clock", _clocks(reference, other), _clocks(other, reference)),
+        ("other-machine", "their machine", _machine(reference), _machine(report)),
+        ("other-versions", "their versions", _versions(reference, report), _versions(report, reference)),
+        ("other-clock", "their clock", _clocks(reference, report), _clocks(report, reference)),
     )
-    for code, subject, reference_facts, other_facts in kinds:
-        lines = _lines(reference_facts, other_facts)
+    for code, subject, reference_facts, report_facts in kinds:
+        lines = _difference_lines(reference_facts, report_facts)
         if lines:
             message = (
-                f"{clean(reference.name)} and {clean(other.name)} differ in {subject}: {join_names(lines, MAX_FACTS)}"
+                f"{clean(reference.name)} and {clean(report.name)} differ in {subject}: {join_names(lines, MAX_FACTS)}"
             )
             yield Problem(code=code, message=message, valid=_VALID_MACHINES)
 
 
-def _lines(reference: Facts, candidate: Facts) -> list[str]:
+def _difference_lines(reference: Facts, candidate: Facts) -> list[str]:
     """Return the differences; a difference that several keys share is listed once."""
     lines: dict[tuple[str, str], str] = {}
     for key in dict.fromkeys([*reference, *candidate]):
@@ -233,9 +235,9 @@ def _machine(report: Report) -> Facts:
     }
 
 
-def _versions(report: Report, other: Report) -> Facts:
-    """Return the versions of a report, without that of the project that is measured."""
-    project_names = {"paribus", *(str(item.commit.get("project")) for item in (report, other))}
+def _versions(report: Report, paired_report: Report) -> Facts:
+    """Return the versions of a report, without the version of the measured project."""
+    project_names = {"paribus", *(str(item.commit.get("project")) for item in (report, paired_report))}
     versions = {
         key: value for key, value in _machine_entries(report) if VERSIONS.search(key) and not IGNORED.search(key)
     }
@@ -245,8 +247,12 @@ def _versions(report: Report, other: Report) -> Facts:
     }
 
 
-def _clocks(report: Report, other: Report) -> Facts:
-    return {bench.full_name: bench.clock for key, bench in report.benchmarks.items() if key in other.benchmarks}
+def _clocks(report: Report, paired_report: Report) -> Facts:
+    return {
+        benchmark.full_name: benchmark.clock
+        for key, benchmark in report.benchmarks.items()
+        if key in paired_report.benchmarks
+    }
 
 
 def _facts(report: Report, names: re.Pattern[str]) -> Facts:
@@ -254,13 +260,14 @@ def _facts(report: Report, names: re.Pattern[str]) -> Facts:
 
 
 def read_reports(path: Path) -> list[Report] | None:
-    """Return the report in a file, or those of a folder with no other JSON and no trials; None where there is none."""
+    """Return the report of a file, or the reports of a folder without trials; None if there is none."""
     if is_report(path):
         return [read_report(path)]
     if not path.is_dir() or (path / "trial.json").exists():
         return None
     try:
-        if next(path.glob("*/trial.json"), None) is not None:  # beside them, a study keeps JSON of its own
+        # The folder of a study has JSON files that are not reports.
+        if next(path.glob("*/trial.json"), None) is not None:
             return None
         files = sorted(file for file in path.glob("*.json") if file.is_file())
     except OSError:
@@ -269,14 +276,14 @@ def read_reports(path: Path) -> list[Report] | None:
 
 
 def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list[Report]] | None:
-    """Return both sides where either is a report; a report with anything else on the other side is an error."""
+    """Return the reports of both sides, or None if neither has any; a report on one side only is an error."""
     sides = [read_reports(baseline), read_reports(candidate)]
     if sides == [None, None]:
         return None
     for path, side in zip((baseline, candidate), sides, strict=True):
         if side is None:
-            problem = "this is no benchmark report" if path.exists() else "there is no such file"
-            message = f"{problem}, but the other side is a report"
+            reason = "this is no benchmark report" if path.exists() else "there is no such file"
+            message = f"{reason}, but the other side is a report"
             raise DataError(
                 Problem(code="missing-report", location=str(path), message=message, valid="two reports, or two studies")
             )

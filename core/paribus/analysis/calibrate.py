@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from paribus.analysis.api import entries_by_setting
 from paribus.analysis.calibration_table import Calibration, Spread, largest_count
 from paribus.analysis.early_stopping import alpha_shares
-from paribus.analysis.formatting import plural
+from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.p_values import check_positive, check_rate, summarise, variance_reduction
 from paribus.analysis.pairing import metric_values, pair_trials
 from paribus.analysis.power import (
@@ -26,9 +26,9 @@ from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.api import PlannedStudy, study
 
-POWER = 0.8
-INDEPENDENT = "(seeds not paired)"
-FEW = frozenset({"too-few", "no-records"})  # problems that more trials would solve
+POWER: Final = 0.8
+INDEPENDENT: Final = "(seeds not paired)"
+TOO_FEW_TRIALS: Final = frozenset({"too-few", "no-records"})  # codes of problems that more trials solve
 
 
 def calibrate(
@@ -37,10 +37,10 @@ def calibrate(
     effect: float | None = None,
     power: float = POWER,
 ) -> Calibration:
-    """Return how much the seeds of a study differ, and how many of them an effect needs.
+    """Return the spread of a study between seeds, and the number of seeds that detects an effect.
 
     `effect` is the difference to detect, by default the study's margin; `power` is the probability of detecting it.
-    No difference is shown, so this is no look at the results.
+    A calibration shows no difference between variants, so it does not count as a look at the results.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
@@ -53,7 +53,7 @@ def calibrate_settings(
     effect: float | None = None,
     power: float = POWER,
 ) -> Calibration:
-    """Return the calibration of every setting of a study, as one family; settings without a spread are named."""
+    """Return the calibration of every setting of a study, as one family; a note names the settings without a spread."""
     family = sum(len(comparison.swapped) for _, comparison in settings)
     calibrations: list[Calibration] = []
     missing: list[str] = []
@@ -62,14 +62,14 @@ def calibrate_settings(
         try:
             calibrations.append(calibrate_entries(entries, comparison, effect=effect, power=power, family=family))
         except NotComparableError as error:
-            if len(settings) == 1 or not {problem.code for problem in error.problems} <= FEW:
+            if len(settings) == 1 or not {problem.code for problem in error.problems} <= TOO_FEW_TRIALS:
                 raise
             missing.append(comparison.setting)
             refused.append(error)
     if not calibrations:
         raise refused[0]
-    late = (f"Fewer than two pairs, and so no standard deviation: {'; '.join(missing)}",) if missing else ()
-    return replace(calibrations[0], other_settings=tuple(calibrations[1:]), notes=(*calibrations[0].notes, *late))
+    note = (f"Fewer than two pairs, and so no standard deviation: {'; '.join(missing)}",) if missing else ()
+    return replace(calibrations[0], other_settings=tuple(calibrations[1:]), notes=(*calibrations[0].notes, *note))
 
 
 def calibrate_entries(
@@ -80,9 +80,9 @@ def calibrate_entries(
     power: float = POWER,
     family: int = 0,
 ) -> Calibration:
-    """Return the calibration of one setting; a `NotComparableError` where it has too few trials for a spread.
+    """Return the calibration of one setting; a `NotComparableError` if it has too few trials for a spread.
 
-    `family` is the number of verdicts in all settings, where there are several.
+    `family` is the number of verdicts in all settings; 0 for a single setting.
     """
     check_rate("power", power)
     effect = comparison.margin if effect is None else effect
@@ -92,20 +92,20 @@ def calibrate_entries(
     trials = selection.trials
     check_records_comparable(trials, comparison, selection.notes)
     family = family or len(comparison.swapped)
-    asking = _Asking(comparison, effect, power, family)
+    requirement = _Requirement(comparison, effect, power, family)
     numbers = metric_values(list(trials[comparison.baseline].values()), comparison)
-    _refuse_few(numbers, comparison)
+    _refuse_too_few(numbers, comparison)
     pairs = {name: _values(trials, name, comparison) for name in comparison.swapped}
-    rows = [asking.spread(name, *values) for name, values in pairs.items() if _many(values)]
+    rows = [requirement.spread(name, *values) for name, values in pairs.items() if len(values[0]) > 1]
     base = summarise(numbers)
-    assert base.sd is not None, "there are two at least"
-    independent = asking.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
-    takes = {row.variant: row.detect_seeds for row in rows or [independent]} if effect is not None else {}
-    seeds = largest_count(takes)
-    times = {name: _seconds(variant_trials.values()) for name, variant_trials in trials.items()}
-    missing = _missing(trials, seeds, comparison)
-    known_times = [seconds for seconds in times.values() if seconds is not None]
-    usual = math.fsum(known_times) / len(known_times) if known_times else None
+    assert base.sd is not None, "two trials or more have finished"
+    independent = requirement.spread_of(INDEPENDENT, base.n, base.sd * math.sqrt(2))
+    detect_seeds = {row.variant: row.detect_seeds for row in rows or [independent]} if effect is not None else {}
+    seeds = largest_count(detect_seeds)
+    seconds = {name: _mean_seconds(variant_trials.values()) for name, variant_trials in trials.items()}
+    missing = _count_missing(trials, seeds)
+    known_seconds = [value for value in seconds.values() if value is not None]
+    mean_seconds = math.fsum(known_seconds) / len(known_seconds) if known_seconds else None
     return Calibration(
         study=comparison.study,
         setting=comparison.setting,
@@ -113,7 +113,7 @@ def calibrate_entries(
         metric=comparison.metric,
         planned=len(comparison.seeds),
         variants=len(comparison.swapped),
-        alpha=asking.alpha,
+        alpha=requirement.alpha,
         power=power,
         effect=effect,
         margin=comparison.margin,
@@ -122,40 +122,43 @@ def calibrate_entries(
         independent=independent,
         seeds=seeds,
         missing_trials=sum(missing.values()),
-        seconds=None if usual is None else math.fsum(count * (times[name] or usual) for name, count in missing.items()),
-        seconds_per_trial=usual,
-        notes=(*_without(pairs), *selection.notes),
+        seconds=None
+        if mean_seconds is None
+        else math.fsum(count * (seconds[name] or mean_seconds) for name, count in missing.items()),
+        seconds_per_trial=mean_seconds,
+        notes=(*_missing_spreads(pairs), *selection.notes),
     )
 
 
 @final
 @dataclass(frozen=True)
-class _Asking:
-    """The effect, power and family that seeds are computed for."""
+class _Requirement:
+    """The effect, power and family for which numbers of seeds are computed."""
 
     comparison: ComparisonSpec
     effect: float | None
     power: float
-    family: int  # verdicts that are corrected together
+    family: int  # number of verdicts that are corrected together
 
     @property
     def alpha(self) -> float:
-        """The alpha of Holm's first step for a single verdict, at the last look where there are several."""
+        """The alpha of Holm's first step, which a single verdict must pass; with several looks, at the last one."""
         share = alpha_shares(self.comparison.look_seeds)[-1] if self.comparison.look_seeds else 1.0
         return share * self.comparison.alpha / max(1, self.family)
 
     def spread(self, name: str, baseline: Sequence[float], variant: Sequence[float]) -> Spread:
         summary = summarise([b - a for a, b in zip(baseline, variant, strict=True)])
-        assert summary.sd is not None, "there are two at least"
+        assert summary.sd is not None, "there are two pairs or more"
         return self.spread_of(name, summary.n, summary.sd, variance_reduction(baseline, variant))
 
     def spread_of(self, name: str, n: int, sd: float, gain: float | None = None) -> Spread:
         ends = spread_interval(sd, n)
-        if sd == 0:  # the sign test decides, and no effect is too small for it
+        # Differences without a spread are tested by the sign test, whose power does not depend on the effect.
+        if sd == 0:
             return Spread(variant=name, n=n, sd=sd, interval=ends, reduction=gain)
-        effects = [self._smallest(spread) for spread in (sd, *ends)] if len(self.comparison.seeds) > 1 else None
-        tells = [self._tells(spread) for spread in (sd, *ends)]
-        equates = [self._equates(spread) for spread in (sd, *ends)]
+        effects = [self._smallest_effect(spread) for spread in (sd, *ends)] if len(self.comparison.seeds) > 1 else None
+        to_detect = [self._seeds_to_detect(spread) for spread in (sd, *ends)]
+        to_equate = [self._seeds_for_equivalence(spread) for spread in (sd, *ends)]
         return Spread(
             variant=name,
             n=n,
@@ -164,22 +167,22 @@ class _Asking:
             reduction=gain,
             smallest_effect=effects[0] if effects else None,
             smallest_effect_range=(effects[1], effects[2]) if effects else None,
-            detect_seeds=tells[0],
-            detect_seeds_range=(tells[1], tells[2]),
-            equivalence_seeds=equates[0],
-            equivalence_seeds_range=(equates[1], equates[2]),
+            detect_seeds=to_detect[0],
+            detect_seeds_range=(to_detect[1], to_detect[2]),
+            equivalence_seeds=to_equate[0],
+            equivalence_seeds_range=(to_equate[1], to_equate[2]),
         )
 
-    def _smallest(self, sd: float) -> float:
+    def _smallest_effect(self, sd: float) -> float:
         return smallest_effect(sd, len(self.comparison.seeds), self.alpha, self.power)
 
-    def _tells(self, sd: float) -> int | None:
+    def _seeds_to_detect(self, sd: float) -> int | None:
         effect = self.effect
         if effect is None:
             return None
         return seeds_for_power(lambda n: power_to_detect(effect, sd, n, self.alpha), self.power)
 
-    def _equates(self, sd: float) -> int | None:
+    def _seeds_for_equivalence(self, sd: float) -> int | None:
         margin = self.comparison.margin
         if margin is None:
             return None
@@ -187,45 +190,41 @@ class _Asking:
 
 
 def _values(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> tuple[list[float], list[float]]:
-    """Return the metrics of the baseline and of the variant, of the pairs that a verdict would use."""
+    """Return the metrics of the baseline and of the variant in the pairs that a verdict would use."""
     paired = pair_trials(trials, name, comparison)
     finished = [] if paired.reason else paired.finished
     baseline, variant = (metric_values([pair[side] for pair in finished], comparison) for side in (0, 1))
     return baseline, variant
 
 
-def _many(values: tuple[list[float], list[float]]) -> bool:
-    return len(values[0]) > 1
+def _mean_seconds(entries: Iterable[TrialEntry]) -> float | None:
+    """Return the mean time of the trials of a variant, including the trials that they start from."""
+    seconds = [_seconds(entry) for entry in entries if entry.record is not None]
+    return math.fsum(seconds) / len(seconds) if seconds else None
 
 
-def _seconds(entries: Iterable[TrialEntry]) -> float | None:
-    """Return the mean time of a trial of a variant, with the trials that it begins from."""
-    took = [_took(entry) for entry in entries if entry.record is not None]
-    return math.fsum(took) / len(took) if took else None
-
-
-def _took(entry: TrialEntry) -> float:
+def _seconds(entry: TrialEntry) -> float:
     started, ended = (float(entry.provenance.get(key) or 0.0) for key in ("started", "ended"))
-    parent_seconds = 0.0 if entry.parent is None else _took(entry.parent)
+    parent_seconds = 0.0 if entry.parent is None else _seconds(entry.parent)
     return parent_seconds + (ended - started if 0 < started <= ended else 0.0)
 
 
-def _missing(trials: TrialsByVariant, seeds: int | None, comparison: ComparisonSpec) -> dict[str, int]:
-    """Return how many trials each variant lacks for so many seeds."""
-    seed_count = seeds or 0
+def _count_missing(trials: TrialsByVariant, seeds: int | None) -> dict[str, int]:
+    """Return the number of trials that each variant needs in addition for this many seeds."""
     return {
-        name: max(0, seed_count - sum(entry.record is not None for entry in variant_trials.values()))
+        name: max(0, (seeds or 0) - sum(entry.record is not None for entry in variant_trials.values()))
         for name, variant_trials in trials.items()
     }
 
 
-def _without(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
-    few = [name for name, values in pairs.items() if not _many(values)]
-    if few:
-        yield f"Fewer than two pairs, and so no standard deviation: {join_names(few, 8)}"
+def _missing_spreads(pairs: dict[str, tuple[list[float], list[float]]]) -> Iterator[str]:
+    """Yield a note on the variants that have too few pairs for a spread."""
+    names = [name for name, (_, variant) in pairs.items() if len(variant) < 2]
+    if names:
+        yield f"Fewer than two pairs, and so no standard deviation: {join_names(names, MAX_NAMES)}"
 
 
-def _refuse_few(numbers: Sequence[float], comparison: ComparisonSpec) -> None:
+def _refuse_too_few(numbers: Sequence[float], comparison: ComparisonSpec) -> None:
     if len(numbers) > 1:
         return
     count = plural(len(numbers), "finished trial")

@@ -17,9 +17,9 @@ Range = tuple[float, float]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """The standard deviation of the differences of a variant, and the seeds that follow from it.
+    """The standard deviation of a variant's differences, and the numbers of seeds that follow from it.
 
-    Each range is computed from the ends of the interval of `sd`, as few pairs give a poor estimate of a spread.
+    Each range is computed from the ends of the interval of `sd`, because few pairs estimate a spread poorly.
     """
 
     variant: str
@@ -27,11 +27,11 @@ class Spread:
     sd: float
     interval: Range  # 95 % interval of the true standard deviation
     reduction: float | None = None  # factor by which pairing reduces the variance
-    smallest_effect: float | None = None  # the smallest effect that the planned seeds detect
+    smallest_effect: float | None = None  # smallest effect that the planned seeds detect
     smallest_effect_range: Range | None = None
-    detect_seeds: int | None = None  # the seeds that detect the requested effect
+    detect_seeds: int | None = None  # number of seeds that detects the requested effect
     detect_seeds_range: tuple[int | None, int | None] = (None, None)
-    equivalence_seeds: int | None = None  # the seeds that find a null effect equivalent
+    equivalence_seeds: int | None = None  # number of seeds that finds a variant without true difference equivalent
     equivalence_seeds_range: tuple[int | None, int | None] = (None, None)
 
 
@@ -42,23 +42,23 @@ class Calibration:
 
     study: str
     metric: str
-    planned: int  # seeds
+    planned: int  # number of planned seeds
     variants: int
-    alpha: float  # of the first step of Holm's procedure
+    alpha: float  # alpha of the first step of Holm's procedure
     power: float
     effect: float | None
     margin: float | None
     baseline: Spread
     rows: tuple[Spread, ...]  # one for each variant with two pairs or more
-    independent: Spread  # of seeds that are not paired, estimated from the baseline
-    seeds: int | None  # that the requested effect needs in every variant
+    independent: Spread  # spread of a difference of seeds that are not paired, estimated from the baseline
+    seeds: int | None  # number of seeds that detects the requested effect in every variant
     missing_trials: int  # trials of these seeds without a record
     seconds: float | None  # estimated time of the missing trials, one after the other
     seconds_per_trial: float | None
     notes: tuple[str, ...] = ()
-    setting: str = ""  # of a study with several
-    family: int = 0  # verdicts that are corrected together, in all settings
-    other_settings: tuple[Calibration, ...] = ()  # of the other settings
+    setting: str = ""  # name of the setting, in a study with several
+    family: int = 0  # number of verdicts in all settings, which are corrected together
+    other_settings: tuple[Calibration, ...] = ()  # calibrations of the other settings
 
     def __repr__(self) -> str:
         return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
@@ -70,7 +70,7 @@ class Calibration:
 
     @property
     def settings(self) -> tuple[Calibration, ...]:
-        """The calibrations of all settings."""
+        """This calibration and those of the other settings."""
         return (self, *self.other_settings)
 
     def lines(self) -> list[str]:
@@ -96,17 +96,17 @@ class Calibration:
         """Return the seeds and the time that an effect needs, and notes."""
         base = self.baseline
         baseline_line = (
-            f"Standard deviation of the baseline over seeds: {_figure(base.sd)} {_range(base.interval)} (n = {base.n})."
+            f"Standard deviation of the baseline over seeds: {_number(base.sd)} {_range(base.interval)} (n = {base.n})."
         )
         notes = (f"- {escape_unprintable(note)}" for note in self.notes)
         return [baseline_line, _cost(self), *notes]
 
     def caption(self) -> list[str]:
-        """Return how to read all of it."""
+        """Return how to read the table and the remarks."""
         return [f"· {line}" for line in _caption(self)]
 
     def to_json(self) -> dict[str, Any]:
-        """Valid JSON: every number is finite, or null."""
+        """Return valid JSON: every number is finite or null."""
         document = asdict(replace(self, other_settings=()))
         setting_fields = {"setting": self.setting} if self.setting else {}
         for key in ("setting", "family", "other_settings"):
@@ -134,9 +134,9 @@ def _header(calibration: Calibration) -> tuple[str, ...]:
 
 
 def _cells(calibration: Calibration, row: Spread) -> tuple[str, ...]:
-    less = "" if row.reduction is None else f"÷ {_times(row.reduction)}"
-    cells = [escape_unprintable(row.variant), str(row.n), f"{_figure(row.sd)} {_range(row.interval)}", less]
-    cells.append("-" if row.smallest_effect is None else _figure(row.smallest_effect))
+    reduction = "" if row.reduction is None else f"÷ {_factor(row.reduction)}"
+    cells = [escape_unprintable(row.variant), str(row.n), f"{_number(row.sd)} {_range(row.interval)}", reduction]
+    cells.append("-" if row.smallest_effect is None else _number(row.smallest_effect))
     if calibration.effect is not None:
         cells.append(_seeds(row.detect_seeds, row.detect_seeds_range))
     if calibration.margin is not None:
@@ -145,16 +145,17 @@ def _cells(calibration: Calibration, row: Spread) -> tuple[str, ...]:
 
 
 def _cost(calibration: Calibration) -> str:
+    """Return the sentence on the seeds, trials and time that the effect needs."""
     if calibration.effect is None:
         return "No effect is set: use `--effect`, or set a `margin` in the study."
     if calibration.seeds is None:
         return f"An effect of {calibration.effect:g} needs more than {MAX_SEEDS:,} seeds in some variant."
-    takes = f"An effect of {calibration.effect:g} in any variant needs {plural(calibration.seeds, 'seed')}"
+    needed = f"An effect of {calibration.effect:g} in any variant needs {plural(calibration.seeds, 'seed')}"
     if calibration.seconds is None:
-        return f"{takes}; the time of a trial is not known yet."
-    took = f"{plural(calibration.missing_trials, 'trial')} more" if calibration.missing_trials else "no trial more"
-    length = f": {duration(calibration.seconds)} one at a time" if calibration.missing_trials else ""
-    return f"{takes}, {took}{length} ({_figure(calibration.seconds_per_trial or 0.0)} s a trial)."
+        return f"{needed}; the time of a trial is not known yet."
+    missing = f"{plural(calibration.missing_trials, 'trial')} more" if calibration.missing_trials else "no trial more"
+    duration_text = f": {duration(calibration.seconds)} one at a time" if calibration.missing_trials else ""
+    return f"{needed}, {missing}{duration_text} ({_number(calibration.seconds_per_trial or 0.0)} s a trial)."
 
 
 def _caption(calibration: Calibration) -> Iterator[str]:
@@ -197,19 +198,20 @@ def _grid(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _figure(value: float) -> str:
+def _number(value: float) -> str:
     return f"{value:.2g}"
 
 
-def _times(value: float) -> str:
+def _factor(value: float) -> str:
     return "> 1,000" if value > 1000 else f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
 def _range(ends: Range | None) -> str:
-    return "" if ends is None else f"[{_figure(ends[0])}, {_figure(ends[1])}]"
+    return "" if ends is None else f"[{_number(ends[0])}, {_number(ends[1])}]"
 
 
 def _seeds(count: int | None, ends: tuple[int | None, int | None]) -> str:
+    """`7 [4, 15]`, or `12 or more` if more than `MAX_SEEDS` are needed."""
     if count is None:
         return "-" if ends == (None, None) else f"{_count(ends[0])} or more"
     return f"{_count(count)} [{_count(ends[0])}, {_count(ends[1])}]"
@@ -220,6 +222,6 @@ def _count(count: int | None) -> str:
 
 
 def largest_count(counts: Mapping[str, int | None]) -> int | None:
-    """Return the largest count; None where one is unknown, or there is none."""
+    """Return the largest count; None if any is unknown, or if there are none."""
     values = list(counts.values())
     return None if not values or None in values else max(count for count in values if count is not None)

@@ -8,7 +8,7 @@ from typing import Final
 
 from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
-from paribus.analysis.formatting import percent, plural, span
+from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
 from paribus.analysis.table import Family, Row
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -16,8 +16,7 @@ from paribus.errors import join_names
 from paribus.planning.comparability import evaluation_objectives
 from paribus.specs.diff import differences
 
-MOST: Final = 8
-MAX_GAIN: Final = 1_000.0  # a larger reduction of variance is an accident of few seeds
+MAX_GAIN: Final = 1_000.0  # a larger reduction of the variance is an accident of few seeds
 
 
 def caption_lines(
@@ -29,15 +28,15 @@ def caption_lines(
 ) -> Iterator[str]:
     """Yield how to read the table, and what it generalises over.
 
-    `family` is the number of verdicts that are corrected together, where other settings have verdicts too. `families`
-    are other claims on the page, each with the same error rate.
+    `family` is the number of verdicts of all settings, which are corrected together; 0 for a single setting. `families`
+    are the other families of the table, each with the same error rate.
     """
-    meant = (
+    margin_text = (
         f"; a difference below {comparison.margin:g} either way counts as equivalent"
         if comparison.margin is not None
         else ""
     )
-    yield f"A difference is variant - {comparison.baseline} on the same seed{meant}."
+    yield f"A difference is variant - {comparison.baseline} on the same seed{margin_text}."
     if comparison.design_note:
         yield comparison.design_note
     if comparison.matching_note:
@@ -46,10 +45,11 @@ def caption_lines(
     yield (
         f"All verdicts{' of variants' if families else ''} together {holding(rows)} with "
         f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}: Student-t on "
-        f"paired differences, {correction(rows, family)}{_spent(comparison)}"
+        f"paired differences, {correction(rows, family)}{_alpha_spending(comparison)}"
         f"{f'; {levels}' if levels and not family else ''}."
     )
-    if family and levels:  # which may not be those of the other settings
+    # Each setting has levels of its own, so they are a line of its own that the settings do not share.
+    if family and levels:
         yield f"{levels[0].upper()}{levels[1:]}."
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
@@ -65,21 +65,21 @@ def caption_lines(
         f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps ({tokens} tokens)."
     )
     yield from assumption(rows)
-    yield from _budget(comparison, done)
+    yield from _budget_lines(comparison, done)
     if comparison.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from comparison.throughput.caption()
-    if stages := list(dict.fromkeys(_stage(entry) for entry in trials if entry.parent is not None)):
+    if stages := list(dict.fromkeys(_earlier_stages(entry) for entry in trials if entry.parent is not None)):
         yield f"Each trial starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
 
 
 def correction(rows: Sequence[Row], family: int = 0) -> str:
-    """Return how the verdicts of these rows, or of all settings together, are corrected."""
+    """`Holm over 3 variants`: the correction, and what it covers; `family` is as in `caption_lines`."""
     return f"Holm over {f'{family} verdicts, in all settings' if family else plural(len(rows), 'variant')}"
 
 
 def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
-    """By how much pairing reduced the variance; of two or three pairs the estimate may be anything."""
+    """Yield the factor by which pairing reduced the variance, or that its estimates are too noisy."""
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     credible = [gain for gain in gains if 1 / MAX_GAIN <= gain <= MAX_GAIN]
     if credible:
@@ -95,11 +95,16 @@ def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def holding(rows: Sequence[Row]) -> str:
+    """Return the verb of the sentence on all verdicts, which outliers weaken."""
     return "would hold without outliers" if any(row.outliers for row in rows) else "hold"
 
 
 def assumption(rows: Sequence[Row]) -> Iterator[str]:
-    """What the verdicts assume, and how little the fewest seeds say about rare failures: 1 - 0.05^(1/n)."""
+    """Yield the assumption of the verdicts, with the highest failure rate that the seeds cannot exclude.
+
+    n seeds without a failure have probability (1 - r)^n at a failure rate r. This is 5 % at r = 1 - 0.05^(1/n), the
+    upper 95 % confidence limit of the rate. The row with the fewest seeds counts.
+    """
     counts = [row.n for row in rows if row.low is not None]
     if counts:
         rate = 1 - 0.05 ** (1 / min(counts))
@@ -114,7 +119,7 @@ def _family_name(family: Family) -> str:
 
 
 def _with_families(comparison: ComparisonSpec, families: Sequence[Family]) -> str:
-    """Return the confidence of all families of the page together."""
+    """Return the confidence of all families of the table together, in parentheses."""
     if not families:
         return ""
     together = percent(max(0.0, 1 - (1 + len(families)) * comparison.alpha))
@@ -122,7 +127,7 @@ def _with_families(comparison: ComparisonSpec, families: Sequence[Family]) -> st
 
 
 def _validation_size(done: Sequence[TrialEntry]) -> str:
-    """Return the number of evaluated examples and of all in the split, where every record has them."""
+    """Return the numbers of evaluated and available examples of the split; empty if a record lacks them."""
     sizes = [(entry.result.get("data") or {}).get("validation_examples") for entry in done]
     if not sizes or None in sizes:
         return ""
@@ -130,8 +135,8 @@ def _validation_size(done: Sequence[TrialEntry]) -> str:
     return f" ({evaluated} of its {available} examples)"
 
 
-def _budget(comparison: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
-    """Yield the budget of each trial, where that is not a number of steps."""
+def _budget_lines(comparison: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[str]:
+    """Yield the budget of each trial, unless it is a number of steps or tokens."""
     for unit, amount in comparison.budget.items():
         if unit == "flops":
             yield (
@@ -141,29 +146,29 @@ def _budget(comparison: ComparisonSpec, done: Sequence[TrialEntry]) -> Iterator[
         elif unit == "seconds":
             clocks = {(entry.result.get("time_budget") or {}).get("clock") for entry in done}
             clock = "CPU seconds" if clocks == {"cpu"} else "seconds"
-            names = join_names(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MOST)
+            names = join_names(sorted({str(dict(machine_key(entry)).get("name")) for entry in done}), MAX_NAMES)
             yield (
                 f"Each trial stopped after {amount:g} {clock} of training on {names}: its steps depend on this "
                 "machine and its load, so a repetition gives other numbers."
             )
 
 
-def _spent(comparison: ComparisonSpec) -> str:
-    """Describe how alpha is spent over the looks of a study that may stop early."""
+def _alpha_spending(comparison: ComparisonSpec) -> str:
+    """Describe the share of alpha of each look; empty unless the study may stop early."""
     if not comparison.look_seeds:
         return ""
-    spent = zip(comparison.look_seeds, alpha_shares(comparison.look_seeds), strict=True)
-    text = ", ".join(f"{percent(share * comparison.alpha)} after {n}" for n, share in spent)
+    shares = zip(comparison.look_seeds, alpha_shares(comparison.look_seeds), strict=True)
+    text = ", ".join(f"{percent(share * comparison.alpha)} after {n}" for n, share in shares)
     return (
         f", its error rate of {percent(comparison.alpha)} divided among looks that were fixed in advance ({text} seeds)"
     )
 
 
-def _stage(entry: TrialEntry) -> str:
-    """Return the stages that a trial begins from, the earliest first."""
+def _earlier_stages(entry: TrialEntry) -> str:
+    """Return the stages that a trial starts from, the earliest first."""
     parent = entry.parent
     assert parent is not None
-    earlier = f"{_stage(parent)}, " if parent.parent is not None else ""
+    earlier = f"{_earlier_stages(parent)}, " if parent.parent is not None else ""
     return f"{earlier}`{parent.trial.get('stage')}`"
 
 
@@ -176,18 +181,17 @@ def _levels(rows: Sequence[Row]) -> str:
     if not variants_by_level:
         return ""
     if len(variants_by_level) == 1:
-        alone = ", each by itself" if len(rows) > 1 else ""
-        return f"the intervals have {next(iter(variants_by_level))} confidence{alone}"
-    texts = (f"{level} ({join_names(names, MOST)})" for level, names in variants_by_level.items())
+        scope = ", each by itself" if len(rows) > 1 else ""
+        return f"the intervals have {next(iter(variants_by_level))} confidence{scope}"
+    texts = (f"{level} ({join_names(names, MAX_NAMES)})" for level, names in variants_by_level.items())
     return f"the intervals have a confidence of {', '.join(texts)}, each by itself"
 
 
 def warning_lines(
     comparison: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]
 ) -> Iterator[str]:
-    """Yield what weakens the table, the most severe first."""
-    pairs = {name: pairs_of_variant.pairs for name, pairs_of_variant in paired.items()}
-    yield from _looked(comparison)
+    """Yield the warnings about the table, the most severe first."""
+    yield from _look_warnings(comparison)
     if comparison.mismatch_note:
         yield comparison.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
@@ -197,26 +201,27 @@ def warning_lines(
         assert baseline is not None, "`learned` is known only with a baseline"
         assert threshold is not None, "a record with a baseline has a threshold"
         tolerance = f" by more than {baseline - threshold:.2g}" if threshold < baseline else ""
-        named = join_names(unlearned, MOST)
-        yield f"Not below the unigram baseline ({baseline:.3f}){tolerance}: no learning yet in {named}."
-    some = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
-    if some:
-        yield f"The means include trials that did not beat the unigram baseline: {join_names(some, MOST)}."
+        names = join_names(unlearned, MAX_NAMES)
+        yield f"Not below the unigram baseline ({baseline:.3f}){tolerance}: no learning yet in {names}."
+    partly_unlearned = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
+    if partly_unlearned:
+        names = join_names(partly_unlearned, MAX_NAMES)
+        yield f"The means include trials that did not beat the unigram baseline: {names}."
     yield from outlier_warning(rows)
     if across := list(across_machines(paired)):
         yield (
-            f"Pairs of two processors or numbers of threads: {join_names(across, MOST)}. Their differences include "
-            "those of rounding, which training magnifies; `compare --strict` refuses them."
+            f"Pairs of two processors or numbers of threads: {join_names(across, MAX_NAMES)}. Their differences "
+            "include those of rounding, which training magnifies; `compare --strict` refuses them."
         )
     recorded = [entry for entry in trials if entry.record is not None]
-    yield from _measures(recorded)
-    yield from _versions(recorded)
+    yield from _evaluation_warnings(recorded)
+    yield from _version_warnings(recorded)
     rough = any(row.costs["tokens_per_second"].rough for row in rows)
     machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
-        machine_names = join_names((" ".join(value for _, value in key) for key in sorted(machines)), MOST)
+        machine_names = join_names((" ".join(value for _, value in key) for key in sorted(machines)), MAX_NAMES)
         yield f"{len(machines)} kinds of machine ({machine_names}): speed and memory are compared only within one kind."
-    elif rough and any(not on_same_host(pair) for key in pairs.values() for pair in key):
+    elif rough and any(not on_same_host(pair) for pairs in paired.values() for pair in pairs.pairs):
         yield "The trials of a pair ran on different machines of one kind: speed is approximate (~)."
     if rough and any(map(is_contended, recorded)):
         yield "Trials shared a machine (contended): speed is approximate (~)."
@@ -224,27 +229,27 @@ def warning_lines(
 
 def outlier_warning(rows: Sequence[Row]) -> Iterator[str]:
     """Warn of outliers among the differences."""
-    named = [f"{row.variant} seed {join_names(map(str, row.outliers), MOST)}" for row in rows if row.outliers]
-    if named:
+    texts = [f"{row.variant} seed {join_names(map(str, row.outliers), MAX_NAMES)}" for row in rows if row.outliers]
+    if texts:
         yield (
-            f"Outliers among the differences: {join_names(named, MOST)}. Their intervals are widened by a sign-flip "
-            "test; of fewer than six seeds they have no end. If seeds fail now and then, other variants may have been "
-            "lucky with few seeds."
+            f"Outliers among the differences: {join_names(texts, MAX_NAMES)}. Their intervals are widened by a "
+            "sign-flip test; of fewer than six seeds they have no end. If seeds fail now and then, other variants may "
+            "have been lucky with few seeds."
         )
 
 
 def across_machines(paired: Mapping[str, PairedTrials]) -> Iterator[str]:
     """Yield the pairs of each variant that ran on two processors or with two numbers of threads."""
-    for name, pairs_of_variant in paired.items():
+    for name, pairs in paired.items():
         seeds_by_text: dict[str, list[int]] = {}
-        for seed, text in pairs_of_variant.across.items():
+        for seed, text in pairs.across.items():
             seeds_by_text.setdefault(text, []).append(seed)
         for text, seeds in seeds_by_text.items():
-            yield f"{name} seed {join_names(seeds, MOST)} ({text})"
+            yield f"{name} seed {join_names(seeds, MAX_NAMES)} ({text})"
 
 
-def _looked(comparison: ComparisonSpec) -> Iterator[str]:
-    """Yield warnings about seeds or looks that were changed after a verdict had been shown."""
+def _look_warnings(comparison: ComparisonSpec) -> Iterator[str]:
+    """Warn of seeds or looks that were changed after a verdict had been shown."""
     seeds = set(comparison.seeds)
     earlier = [set(look) for look in comparison.previous_looks if seeds & set(look)]
     if comparison.replanned:
@@ -261,7 +266,7 @@ def _looked(comparison: ComparisonSpec) -> Iterator[str]:
         )
 
 
-def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
+def _evaluation_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:
     """Warn where variants evaluate an objective with different options."""
     paths = {
         difference.path.partition(".")[2]
@@ -269,18 +274,17 @@ def _measures(trials: Sequence[TrialEntry]) -> Iterator[str]:
         for difference in differences(evaluation_objectives(trials[0].spec), evaluation_objectives(entry.spec))
     }
     if paths:
-        yield f"The variants evaluate an objective with different options: {join_names(sorted(paths), MOST)}."
+        yield f"The variants evaluate an objective with different options: {join_names(sorted(paths), MAX_NAMES)}."
 
 
-def _versions(trials: Sequence[TrialEntry]) -> Iterator[str]:
+def _version_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:
+    """Warn where trials ran with different versions of a package."""
     versions_by_package: dict[str, dict[str, None]] = {}
     for entry in trials:
         for package, version in (entry.provenance.get("versions") or {}).items():
             versions_by_package.setdefault(package, {})[str(version)] = None
     mixed = [
-        f"{package} {' and '.join(versions_by_package[package])}"
-        for package in versions_by_package
-        if len(versions_by_package[package]) > 1
+        f"{package} {' and '.join(versions)}" for package, versions in versions_by_package.items() if len(versions) > 1
     ]
     if mixed:
-        yield f"Mixed versions: {join_names(mixed, MOST)}; no pair mixes versions of torch."
+        yield f"Mixed versions: {join_names(mixed, MAX_NAMES)}; no pair mixes versions of torch."

@@ -1,4 +1,4 @@
-"""Checks of a fairness certificate: initial tensors, options, gradients, and whether a swap has an effect."""
+"""Checks of a fairness certificate: initial tensors, options, gradients, and the effect of a swap."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from paribus.specs.tree import get_path
 Tensors = Mapping[str, Mapping[str, Any]]  # path -> the tensor as the record describes it
 
 KINDS: Final = ("equal", "scaled", "reinitialised", "recomputed", "reshaped", "removed", "added", "loaded", "leaked")
-MOST: Final = 6  # names in a line
-WHOLE_MODELS: Final = ("model", "all modules")  # as the hooks of a record name them
+MAX_PATHS: Final = 6  # paths named in a finding, which is one line of text
+WHOLE_MODELS: Final = ("model", "all modules")  # names in a record of hooks that are not on a single module
 _LEAVES: Final = ("weight", "bias")
-_SHORT: Final = 3  # words of a path outside of the layers: body.norm, body.position.table
-_PLACES: Final = ("attention", "cross", "feedforward")  # alone, these would name the whole component
+_MAX_WORDS: Final = 3  # paths outside of layers are this short: body.norm, body.position.table
+_SUBLAYERS: Final = ("attention", "cross", "feedforward")  # alone, these would name the whole component
 
 
 @final
@@ -30,22 +30,22 @@ class TensorComparison:
     equal: tuple[str, ...]  # bitwise
     scaled: tuple[str, ...]  # the same draws at another scale
     reinitialised: tuple[str, ...]  # the same draws, with another initialisation scheme
-    recomputed: tuple[str, ...]  # buffers, computed with other options
+    recomputed: tuple[str, ...]  # buffers that were computed with other options
     reshaped: tuple[str, ...]
     removed: tuple[str, ...]
     added: tuple[str, ...]
-    loaded: tuple[str, ...]  # from a saved model in one trial only, or converted in another way
-    leaked: tuple[str, ...]  # other values without a reason in the records
+    loaded: tuple[str, ...]  # loaded from a saved model in one trial only, or converted differently
+    leaked: tuple[str, ...]  # different values without a reason in the records
     total: int  # tensors of the baseline
 
     @property
     def introduced(self) -> frozenset[str]:
-        """The tensors that only the variant has, or has in another shape."""
+        """Tensors that only the variant has, or that have another shape in the variant."""
         return frozenset(self.added) | frozenset(self.reshaped)
 
     @property
     def shared(self) -> frozenset[str]:
-        """The tensors that both have, in one shape."""
+        """Tensors that both trials have with the same shape."""
         return frozenset((*self.equal, *self.scaled, *self.reinitialised, *self.recomputed, *self.loaded, *self.leaked))
 
     @property
@@ -61,16 +61,15 @@ class TensorComparison:
             (self.loaded, "loaded differently"),
         )
         counts = Counter(name for paths, _ in groups for name in _short(paths))
-        twice = {name for name, count in counts.items() if count > 1}
-        return tuple(f"{short_names(paths, twice)} {change}" for paths, change in groups if paths)
+        ambiguous = {name for name, count in counts.items() if count > 1}
+        return tuple(f"{short_names(paths, ambiguous)} {change}" for paths, change in groups if paths)
 
 
 def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> TensorComparison:
-    """Return how the initial tensors of two trials compare.
+    """Classify the initial tensors of two trials. With `scheme`, both have the same initialisation scheme.
 
-    With `scheme`, both have the same initialisation scheme, so that only a scale may differ. A tensor of the same
-    path, seed and shape has the same draws. So it has the same value, unless its role, the gain of the placement or
-    the size of its stack differs: these are in `initialisation`, and may only scale the draws.
+    Tensors with the same path, seed and shape have the same draws. With the same scheme, their values may differ only
+    by a scale: their role, the gain of the placement and the size of the stack set it, and are in `initialisation`.
     """
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in baseline.keys() | variant.keys():
@@ -93,61 +92,64 @@ def _kind(baseline: Mapping[str, Any] | None, variant: Mapping[str, Any] | None,
 
 
 def _reason(baseline: Mapping[str, Any], variant: Mapping[str, Any], scheme: bool) -> str:
-    """Return how two values of the same draws came to differ."""
+    """Return the kind of two tensors whose values differ although their draws are the same."""
     if baseline.get("buffer") or variant.get("buffer"):
         return "recomputed"
     if not scheme:
         return "reinitialised"
-    is_drawn = baseline["signs"] and variant["signs"]  # a tensor that begins as one number was not drawn
+    # A constant initial tensor is not drawn, and its record has no signs.
+    is_drawn = baseline["signs"] and variant["signs"]
     return "leaked" if is_drawn and baseline["signs"] != variant["signs"] else "scaled"
 
 
-def short_names(paths: Iterable[str], twice: Collection[str] = ()) -> str:
-    """Return paths in few words: `k, v` are the weights and biases of keys and values of all layers.
+def short_names(paths: Iterable[str], ambiguous: Collection[str] = ()) -> str:
+    """Return short names of paths: `k, v` are the weights and biases of keys and values of all layers.
 
-    `twice` has names that another group uses too; these get one more word.
+    A name in `ambiguous`, which another group has too, gets one more word of its path.
     """
-    return join_names(dict.fromkeys(long if name in twice else name for name, long in _short(paths).items()), MOST)
+    return join_names(
+        dict.fromkeys(long_name if name in ambiguous else name for name, long_name in _short(paths).items()), MAX_PATHS
+    )
 
 
 def _short(paths: Iterable[str]) -> dict[str, str]:
-    """Return the short name of each path, and a longer one."""
+    """Map the short name of each path to a longer one."""
     all_paths = set(paths)
     short: dict[str, str] = {}
     for path in sorted(all_paths):
         stem, _, leaf = path.rpartition(".")
         words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
-        pair = ".".join(words[-2:])
-        name = pair if words[-1] in _PLACES or len(words) <= _SHORT else words[-1]
-        end = ".bias" if leaf == "bias" and f"{stem}.weight" not in all_paths else ""
-        short.setdefault(name + end, pair + end)
+        last_two = ".".join(words[-2:])
+        name = last_two if words[-1] in _SUBLAYERS or len(words) <= _MAX_WORDS else words[-1]
+        suffix = ".bias" if leaf == "bias" and f"{stem}.weight" not in all_paths else ""
+        short.setdefault(name + suffix, last_two + suffix)
     return short
 
 
 def effect_findings(pair: TrialPair) -> Iterator[Finding]:
-    """Yield whether the swap changed the outputs of the untrained model, or at least its training.
+    """Yield whether the swap changed the outputs of the untrained model, or only its training.
 
-    The outputs of other examples would differ whatever was swapped, and show nothing.
+    Outputs are compared only if both trials have the same validation examples.
     """
-    measured_alike = pair.equal("validation")
-    if measured_alike and not pair.equal("outputs"):
+    same_examples = pair.equal("validation")
+    if same_examples and not pair.equal("outputs"):
         yield "confirmed", "outputs differ"
-    elif pair.same_length and pair.equal("losses") and not _ends_otherwise(pair):
+    elif pair.same_length and pair.equal("losses") and not _final_parameters_differ(pair):
         yield "failure", "changed nothing: the outputs at step 0 and the loss of every step equal the baseline's"
-    elif touches(pair.varied, TRAINING) or not measured_alike:
+    elif touches(pair.varied, TRAINING) or not same_examples:
         yield "confirmed", "training differs" if pair.same_length else "same outputs at step 0"
     else:
         yield "side effect", "outputs differ only once trained" if pair.same_length else "same outputs at step 0"
 
 
-def _ends_otherwise(pair: TrialPair) -> bool:
-    """Return whether an option of training changed the final parameters: no loss shows the last step."""
+def _final_parameters_differ(pair: TrialPair) -> bool:
+    """Return whether an option of training changed the final parameters; no loss is measured after the last step."""
     baseline, variant = ((entry.result.get("digests") or {}).get("parameters") for entry in pair)
     return touches(pair.varied, TRAINING) and baseline != variant
 
 
 def option_findings(pair: TrialPair) -> Iterator[Finding]:
-    """Yield whether each option that a variant sets changes the model: without it, the outputs are others."""
+    """Yield options of a variant with and without an effect on the outputs."""
     for entry in pair:
         for path in entry.provenance.get("ignored") or ():
             value = get_path(entry.spec, path, MISSING)
@@ -168,27 +170,29 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
         yield "side effect", f"`{path}` has the same effect here as its default"
     without_effect = {*neutral, *(variant.provenance.get("ignored") or ())}
     if checked := [path for path in variant.provenance.get("probed") or () if path not in without_effect]:
-        yield "confirmed", f"{join_names(checked, MOST)} {'changes' if len(checked) == 1 else 'change'} the output"
+        yield "confirmed", f"{join_names(checked, MAX_PATHS)} {'changes' if len(checked) == 1 else 'change'} the output"
 
 
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """Yield parameters without gradients: trained in the baseline only, or introduced by the swap.
+    """Yield parameters without gradients in the variant or in both trials.
 
-    A tensor that no gradient reaches counts among the parameters and has no effect. Where a swap has introduced it,
-    that is a side effect: an expert may never be selected. It is a failure where no tensor that an architecture
-    introduced gets a gradient, as the swap is then not connected to the model, and where the baseline trains the
-    same tensor: then more differs than was varied.
+    Such a parameter is a side effect in general: an expert may never be selected. It is a failure if
+
+    - the baseline trains the same tensor, because then more differs than was varied, or
+    - no tensor that the swap introduced gets a gradient, because then the swap is not connected to the model.
+
+    Neither is a failure if the study varies an option of training.
     """
     baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
-    excused = touches(pair.varied, TRAINING)
-    frozen = frozenset() if excused else (variant - baseline) & shared.shared
+    is_excused = touches(pair.varied, TRAINING)
+    frozen = frozenset() if is_excused else (variant - baseline) & shared.shared
     if frozen:
         yield "failure", f"not trained: no gradient ever reaches {short_names(frozen)}, which the baseline trains"
     if variant - baseline - frozen:
         yield "side effect", f"no gradient reaches {short_names(variant - baseline - frozen)}"
     if variant & baseline:
         yield "side effect", f"no gradient in either trial reaches {short_names(variant & baseline)}"
-    if shared.introduced and shared.introduced <= variant and not excused:
+    if shared.introduced and shared.introduced <= variant and not is_excused:
         yield (
             "failure",
             f"untrained: no gradient reaches any tensor that the swap added: {short_names(shared.introduced)}",
@@ -196,15 +200,16 @@ def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Fin
 
 
 def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """Yield what a training step depends on beside the spec and the seed, and what it changes beside the parameters.
+    """Yield findings on the training steps of two trials.
 
-    A trial whose step differs in another process state is not reproducible. A trial that changes a parameter itself,
-    which the other leaves to the optimizer, is trained in another way, and so is one that trains on fewer targets.
+    - A step that differs in another process state is not reproducible.
+    - A trial that changes a parameter outside of the optimizer is trained differently if the other trial does not.
+    - A trial with fewer targets is trained differently.
     """
     for entry in pair:
-        yield from _repeated(entry)
-    yield from _rehearsed(pair)
-    yield from _first_step(pair)
+        yield from _repetition_findings(entry)
+    yield from _rehearsal_findings(pair)
+    yield from _first_step_findings(pair)
     draws = [bool((entry.certificate.get("first_step") or {}).get("draws")) for entry in pair]
     if draws == [False, True] and not touches(pair.varied, ("dropout",)):
         yield "side effect", "random numbers in training"
@@ -212,16 +217,16 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
     differing = (baseline ^ variant) & shared.shared
     if differing:
         yield "failure", f"changed outside of the optimizer: {short_names(differing)}, in one of the two trials only"
-    if both := (baseline | variant) - differing:
-        yield "side effect", f"{short_names(both)} changed outside of the optimizer"
-    yield from _hooks(pair, shared)
-    yield from _targets(pair)
+    if changed_in_both := (baseline | variant) - differing:
+        yield "side effect", f"{short_names(changed_in_both)} changed outside of the optimizer"
+    yield from _hook_findings(pair, shared)
+    yield from _target_findings(pair)
 
 
-def _hooks(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
+def _hook_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """Yield hooks on tensors and modules that the study did not vary, in one of the two trials only.
 
-    They change outputs or gradients that are not the component's own. A component may have hooks on its own tensors.
+    Such hooks change outputs or gradients of other components. A component may have hooks on its own tensors.
     """
     baseline, variant = (frozenset(entry.certificate.get("hooks") or ()) for entry in pair)
     if touches(pair.varied, ("topology", "optimizer")):
@@ -236,27 +241,30 @@ def _hooks(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
         )
     ]
     if hooked:
-        yield "failure", f"other gradients: hooks on {join_names(hooked, MOST)} in one of the two trials only"
+        yield "failure", f"other gradients: hooks on {join_names(hooked, MAX_PATHS)} in one of the two trials only"
 
 
-def _repeated(entry: TrialEntry) -> Iterator[Finding]:
+def _repetition_findings(entry: TrialEntry) -> Iterator[Finding]:
     """Yield the findings of the repeated first step of a trial."""
     step = entry.certificate.get("first_step") or {}
     if "unchecked" in step:
         yield "side effect", f"first step of {entry.variant} not repeated"
     if results := step.get("unrepeatable"):
         text = f"{join_names(results)} of the first step of {entry.variant} with another clock and other global seeds"
-        written = ", or it writes gradients in the backward pass" if results == ["gradients"] else ""
-        yield "failure", f"not repeatable: other {text}{written}"
+        cause = ", or it writes gradients in the backward pass" if results == ["gradients"] else ""
+        yield "failure", f"not repeatable: other {text}{cause}"
     generators = sorted({*(step.get("generators") or ()), *(entry.certificate.get("generators") or ())})
-    if used := [name for name in generators if name != IN_EVALUATION]:
-        yield "failure", f"other random numbers: {entry.variant} uses global generators of {join_names(used)}"
+    if used_generators := [name for name in generators if name != IN_EVALUATION]:
+        yield (
+            "failure",
+            f"other random numbers: {entry.variant} uses global generators of {join_names(used_generators)}",
+        )
     if IN_EVALUATION in generators:
         yield "failure", f"random numbers in evaluation: {entry.variant} draws from torch's global generator"
 
 
-def _rehearsed(pair: TrialPair) -> Iterator[Finding]:
-    """Yield whether the first step of each trial is the same in another process and environment, to the bit."""
+def _rehearsal_findings(pair: TrialPair) -> Iterator[Finding]:
+    """Yield whether the first step of each trial is bitwise the same in another process and environment."""
     repeated = []
     for entry in pair:
         differing = _rehearsal_difference(entry)
@@ -273,9 +281,10 @@ def _rehearsed(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _rehearsal_difference(entry: TrialEntry) -> str | None:
-    """Return what differs in the rehearsal; empty if nothing does, and None if they cannot be compared."""
+    """Return the difference between a trial and its rehearsal: empty if there is none, None if they do not compare."""
     rehearsal = entry.rehearsal
-    if rehearsal is None or "failure" in rehearsal or entry.trial.get("parent_id"):  # a rehearsal has no parent
+    # A rehearsal has no parent, so it does not compare with a trial that starts from another one.
+    if rehearsal is None or "failure" in rehearsal or entry.trial.get("parent_id"):
         return None
     if _on_other_machine(entry.provenance, rehearsal["provenance"]):
         return None
@@ -284,8 +293,8 @@ def _rehearsal_difference(entry: TrialEntry) -> str | None:
     return _step_difference(entry, entry.certificate, rehearsal["certificate"])
 
 
-def _first_step(pair: TrialPair) -> Iterator[Finding]:
-    """Yield another first step of two trials that differ only in what is done with its gradients."""
+def _first_step_findings(pair: TrialPair) -> Iterator[Finding]:
+    """Yield a first step that differs between two trials whose varied options only apply after its gradients."""
     if not pair.varied or not all(touches((key,), UPDATES) for key in pair.varied):
         return
     if any(entry.trial.get("parent_id") for entry in pair) or _on_other_machine(*(entry.provenance for entry in pair)):
@@ -295,22 +304,22 @@ def _first_step(pair: TrialPair) -> Iterator[Finding]:
         yield "failure", f"other gradients: other {differing} of the first step, which {keys} cannot change"
 
 
-def _on_other_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two provenances are of machines or libraries that round differently."""
-    return any(one.get(key) != other.get(key) for key in ("host", "machine", "versions"))
+def _on_other_machine(baseline: Mapping[str, Any], variant: Mapping[str, Any]) -> bool:
+    """Return whether two provenances are of machines or libraries that may round differently."""
+    return any(baseline.get(key) != variant.get(key) for key in ("host", "machine", "versions"))
 
 
-def _step_difference(entry: TrialEntry, one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """Return what differs in the first step of two certificates; None if only weights and batches can be compared.
+def _step_difference(entry: TrialEntry, first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
+    """Return the difference between the first steps of two certificates.
 
-    Two steps on an accelerator round differently.
+    On an accelerator, equal steps may round differently, so only weights and batches are compared; None if they agree.
     """
-    values = [{path: tensor["value"] for path, tensor in item["tensors"].items()} for item in (one, other)]
+    values = [{path: tensor["value"] for path, tensor in item["tensors"].items()} for item in (first, second)]
     if paths := _differing(*values):
         return f"initial weights ({paths[0]})"
-    if (one.get("batch_digests") or {}).get("1") != (other.get("batch_digests") or {}).get("1"):
+    if (first.get("batch_digests") or {}).get("1") != (second.get("batch_digests") or {}).get("1"):
         return "batch"
-    steps = [item.get("first_step") or {} for item in (one, other)]
+    steps = [item.get("first_step") or {} for item in (first, second)]
     if entry.provenance["machine"]["device"] != "cpu" or any("loss" not in step for step in steps):
         return None
     names = [name for name in ("loss", "evaluation") if steps[0][name] != steps[1][name]]
@@ -318,12 +327,12 @@ def _step_difference(entry: TrialEntry, one: Mapping[str, Any], other: Mapping[s
     return join_names([*names, *(f"gradients ({path})" for path in gradients[:1])])
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the keys whose values differ, in order."""
-    return [key for key in {**one, **other} if one.get(key) != other.get(key)]
+    return [key for key in {**first, **second} if first.get(key) != second.get(key)]
 
 
-def _targets(pair: TrialPair) -> Iterator[Finding]:
+def _target_findings(pair: TrialPair) -> Iterator[Finding]:
     """Yield loss terms whose number of targets differs, although both trials have the same examples."""
     if touches(pair.varied, (*DATA, "evaluate")):
         return
@@ -340,29 +349,29 @@ def _targets(pair: TrialPair) -> Iterator[Finding]:
 
 
 def _common_counts(baseline: Mapping[str, float], variant: Mapping[str, float]) -> Iterator[tuple[str, float, float]]:
-    """Yield the terms of both whose counts differ."""
+    """Yield the loss terms that both trials have with different numbers of targets."""
     for name in baseline:
         if name in variant and baseline[name] != variant[name]:
             yield name, baseline[name], variant[name]
 
 
 IN_EVALUATION: Final = "torch, in evaluation"
-"""Draws from torch's generator, which has a seed of its own at each step of training, and none in evaluation."""
+"""Name of draws from torch's global generator in evaluation: a training step seeds it, and evaluation does not."""
 
 
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
-"""What decides the batches: one of these varied, they may differ."""
+"""Options that decide the batches. If one is varied, batches may differ."""
 
 
 UPDATES: Final = ("optimizer", "schedule")
-"""What is done with gradients: only these varied, the first ones are equal."""
+"""Options that apply after the gradients of a step. If only these are varied, the first gradients are equal."""
 
 
-LASTING: Final = "trainer.max_time"
+TIME_LIMIT: Final = "trainer.max_time"
 
 
 TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
-"""What an untrained model's outputs need not show."""
+"""Options that need not change the outputs of an untrained model."""
 
 
 Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
@@ -378,8 +387,9 @@ class TrialPair(NamedTuple):
     @property
     def varied(self) -> frozenset[str]:
         """The keys that the study set differently in the two trials."""
-        one, other = self.baseline.overrides, self.variant.overrides
-        return frozenset(key for key in {**one, **other} if one.get(key, MISSING) != other.get(key, MISSING))
+        baseline, variant = self.baseline.overrides, self.variant.overrides
+        keys = {**baseline, **variant}
+        return frozenset(key for key in keys if baseline.get(key, MISSING) != variant.get(key, MISSING))
 
     @property
     def budget_overrides(self) -> frozenset[str]:
@@ -392,7 +402,7 @@ class TrialPair(NamedTuple):
 
     @property
     def same_length(self) -> bool:
-        """Return whether both finished with the same number of steps, so that batches and losses compare."""
+        """Return whether both finished with the same number of steps, so that their batches and losses compare."""
         return self.baseline.done and self.variant.done and len(set(self.steps)) == 1
 
     def equal(self, digest: str) -> bool:

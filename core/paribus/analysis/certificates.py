@@ -1,8 +1,8 @@
-"""Fairness certificates: two trials differ in what the study varied and in nothing else, and they do differ.
+"""Fairness certificates: two trials differ in the options that the study varied, and in nothing else.
 
-Where a certificate fails, no verdict is given. A side effect changed along with what was varied, for a known reason; it
-is reported, and fails nothing. The certificate of a pair covers the trials that both begin from: an unfair pretraining
-makes a fine-tuning unfair.
+A failed certificate withholds the verdict. A side effect is another change that the varied option causes for a known
+reason: it is reported, and does not fail the certificate. The certificate of a pair also covers the trials that both
+start from, because an unfair pretraining makes a fine-tuning unfair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from paribus.analysis.certificate_checks import (
     DATA,
     KINDS,
-    LASTING,
+    TIME_LIMIT,
     Finding,
     TensorComparison,
     TrialPair,
@@ -31,7 +31,8 @@ from paribus.planning.comparability import BUDGET
 from paribus.specs.diff import MISSING, covered, differences, holds, touches
 from paribus.specs.tree import get_path
 
-MOST: Final = 4  # of a kind that are told, in words that must fit a line
+MAX_SEEDS: Final = 4  # seeds named in a finding, which is one line of text
+LOADED_DIFFERENTLY: Final = " loaded differently"  # end of the side effect of tensors that come from two saved models
 
 
 @final
@@ -44,10 +45,10 @@ class Certificate:
     failures: tuple[str, ...]
     side_effects: tuple[str, ...]
     confirmed: tuple[str, ...]
-    equal_tensors: int  # tensors that begin bitwise as the baseline's
+    equal_tensors: int  # tensors whose initial values equal the baseline's bitwise
     total_tensors: int  # tensors of the baseline
     differing_paths: tuple[str, ...]  # dotted paths of the resolved specs
-    tensors: Mapping[str, tuple[str, ...]]  # those that are not equal, by what became of them
+    tensors: Mapping[str, tuple[str, ...]]  # kind of `KINDS` -> paths of the tensors that are not equal
 
     @property
     def ok(self) -> bool:
@@ -55,12 +56,12 @@ class Certificate:
 
     @property
     def reason(self) -> str:
-        """The failures in a few words, for a verdict that is withheld."""
+        """The subjects of the failures, for the text of a withheld verdict."""
         return "; ".join(dict.fromkeys(failure.partition(":")[0] for failure in self.failures))
 
     @property
     def text(self) -> str:
-        """One line."""
+        """All findings in one line."""
         tensors = f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0"
         return "; ".join((*self.failures, tensors, *self.side_effects, *self.confirmed))
 
@@ -69,7 +70,7 @@ class Certificate:
 
 
 def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
-    """Return the certificate of one pair; both have a record, though one or both may have diverged."""
+    """Return the certificate of one pair of trials with records; either may have diverged."""
     if baseline.record is None or variant.record is None:
         missing = " and ".join(
             f"{entry.variant} (seed {entry.seed})" for entry in (baseline, variant) if not entry.record
@@ -77,38 +78,38 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         raise ValueError(f"`certify` needs two records, but {missing} has none.")
     pair = TrialPair(baseline, variant)
     same_scheme = not touches(pair.varied, ("initialisation",))
-    shared = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
+    tensors = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     all_findings = (
-        *_specs(pair),
-        *_tensors(pair, shared),
+        *_spec_findings(pair),
+        *_tensor_findings(tensors),
         *_source_findings(pair),
-        *_data(pair),
+        *_data_findings(pair),
         *option_findings(pair),
         *effect_findings(pair),
-        *_trained(pair, shared),
-        *gradient_findings(pair, shared),
-        *step_findings(pair, shared),
+        *_optimizer_findings(pair, tensors),
+        *gradient_findings(pair, tensors),
+        *step_findings(pair, tensors),
     )
     findings = list(dict.fromkeys(all_findings))
-    kinds = {
-        kind: tuple(text for all_findings, text in findings if all_findings == kind)
+    texts = {
+        kind: tuple(text for finding_kind, text in findings if finding_kind == kind)
         for kind in ("failure", "side effect", "confirmed")
     }
     return Certificate(
         variant=variant.variant,
         seeds=(variant.seed,),
-        failures=kinds["failure"],
-        side_effects=kinds["side effect"],
-        confirmed=kinds["confirmed"],
-        equal_tensors=len(shared.equal),
-        total_tensors=shared.total,
+        failures=texts["failure"],
+        side_effects=texts["side effect"],
+        confirmed=texts["confirmed"],
+        equal_tensors=len(tensors.equal),
+        total_tensors=tensors.total,
         differing_paths=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
-        tensors={kind: getattr(shared, kind) for kind in KINDS if kind != "equal"},
+        tensors={kind: getattr(tensors, kind) for kind in KINDS if kind != "equal"},
     )
 
 
 def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
-    """Merge the certificates of all seeds of a variant; findings of some pairs only are listed with their seeds."""
+    """Merge the certificates of all seeds of a variant. A finding that not all seeds share is listed with its seeds."""
     if not certificates:
         raise ValueError("`certificates` must hold at least one, but is empty.")
     worst = min(certificates, key=lambda certificate: certificate.equal_tensors)
@@ -128,19 +129,20 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
 
 
 def _merged(certificates: Sequence[Certificate], field: str) -> tuple[str, ...]:
-    seeds: dict[str, list[int]] = {}
+    """Return the findings of all certificates, with the seeds of those that not all share."""
+    seeds_by_text: dict[str, list[int]] = {}
     for certificate in certificates:
         for text in getattr(certificate, field):
-            seeds.setdefault(text, []).extend(certificate.seeds)
+            seeds_by_text.setdefault(text, []).extend(certificate.seeds)
     total = sum(len(certificate.seeds) for certificate in certificates)
     return tuple(
-        text if len(seen_seeds) == total else f"{text} (seed {join_names(seen_seeds, MOST)} only)"
-        for text, seen_seeds in seeds.items()
+        text if len(seeds) == total else f"{text} (seed {join_names(seeds, MAX_SEEDS)} only)"
+        for text, seeds in seeds_by_text.items()
     )
 
 
-def _specs(pair: TrialPair) -> Iterator[Finding]:
-    """Yield differences of the resolved specs beyond what the study varied, or from those of the trials."""
+def _spec_findings(pair: TrialPair) -> Iterator[Finding]:
+    """Yield ignored options, differences that the study did not vary, and specs that are not those of their trials."""
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: the spec of {entry.variant} differs from that of its trial: {difference}"
@@ -152,72 +154,72 @@ def _specs(pair: TrialPair) -> Iterator[Finding]:
                 yield "failure", f"ignored option: expected {expected} for `{key}` in {entry.variant}, got {value}"
     if len({pair.baseline.seed, pair.variant.seed, pair.baseline.spec["seed"], pair.variant.spec["seed"]}) > 1:
         yield "failure", f"other seed: {pair.baseline.spec['seed']} against {pair.variant.spec['seed']}"
-    found_differences = [item for item in differences(pair.baseline.spec, pair.variant.spec) if item.path != "seed"]
-    if all(covered(difference.path, pair.budget_overrides) for difference in found_differences):
+    spec_differences = [item for item in differences(pair.baseline.spec, pair.variant.spec) if item.path != "seed"]
+    if all(covered(difference.path, pair.budget_overrides) for difference in spec_differences):
         yield "failure", "changed nothing: the resolved specs are equal"
-    stray = [
+    unplanned = [
         difference
-        for difference in found_differences
+        for difference in spec_differences
         if not covered(difference.path, pair.varied | pair.budget_overrides)
     ]
-    if stray:
-        suffix = f", and {len(stray) - 1} more" if len(stray) > 1 else ""
-        yield "failure", f"another difference: the study did not vary this: {stray[0]}{suffix}"
+    if unplanned:
+        suffix = f", and {len(unplanned) - 1} more" if len(unplanned) > 1 else ""
+        yield "failure", f"another difference: the study did not vary this: {unplanned[0]}{suffix}"
 
 
-def _tensors(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
-    """Yield differences of the initial values of tensors that both trials have."""
-    if shared.leaked:
-        count = f"{len(shared.leaked)} of {shared.total} tensors"
+def _tensor_findings(tensors: TensorComparison) -> Iterator[Finding]:
+    """Yield the tensors whose initial values differ."""
+    if tensors.leaked:
+        count = f"{len(tensors.leaked)} of {tensors.total} tensors"
         yield (
             "failure",
             f"leaked seed: {count} have other initial weights, although path, seed and shape agree: "
-            f"{short_names(shared.leaked)}",
+            f"{short_names(tensors.leaked)}",
         )
-    for change in shared.changes:
+    for change in tensors.changes:
         yield "side effect", change
 
 
 def _source_findings(pair: TrialPair) -> Iterator[Finding]:
-    """Yield what the variant has from the saved model that it starts from."""
+    """Yield the tensors that the variant loads, converts or adds to the saved model that it starts from."""
     source = pair.variant.result.get("from")
     if source is None:
         return
     yield "confirmed", f"{len(source['kept'])} tensors loaded from the saved model"
-    ways: dict[str, list[str]] = {}
+    paths_by_conversion: dict[str, list[str]] = {}
     for path, conversion in source["converted"].items():
-        ways.setdefault(conversion, []).append(path)
-    for conversion, paths in ways.items():
+        paths_by_conversion.setdefault(conversion, []).append(path)
+    for conversion, paths in paths_by_conversion.items():
         yield "side effect", f"{short_names(paths)} converted ({conversion})"
     if source["new"]:
         yield "side effect", f"{short_names(source['new'])} not in the saved model"
 
 
-def _data(pair: TrialPair) -> Iterator[Finding]:
+def _data_findings(pair: TrialPair) -> Iterator[Finding]:
     """Yield differences in the examples, their order, corruption and number."""
-    varied = touches(pair.varied, DATA)
+    is_varied = touches(pair.varied, DATA)
     budget = pair.steps, (pair.baseline.result["tokens"], pair.variant.result["tokens"])
     if pair.baseline.done and pair.variant.done:
         for unit, (baseline, variant) in zip(("steps", "tokens"), budget, strict=True):
             if baseline != variant:
-                excused = touches(pair.varied | pair.budget_overrides, BUDGET)
+                is_excused = touches(pair.varied | pair.budget_overrides, BUDGET)
                 text = (
                     f"{baseline:,} {unit} against {variant:,}"
-                    if LASTING not in pair.budget_overrides
+                    if TIME_LIMIT not in pair.budget_overrides
                     else "stopped by time, after different steps"
                 )
-                yield ("side effect", text) if excused else ("failure", f"other budget: {text}")
+                yield ("side effect", text) if is_excused else ("failure", f"other budget: {text}")
     if not pair.same_length:
-        yield from _common_batches(pair, varied)
+        yield from _common_batches(pair, is_varied)
         return
     for digest, unit in (("order", "other examples"), ("batches", "other batches")):
         if not pair.equal(digest):
-            yield (("side effect", unit) if varied else ("failure", f"{unit}: not equal at each step"))
+            yield (("side effect", unit) if is_varied else ("failure", f"{unit}: not equal at each step"))
             return
     yield "confirmed", "same batches"
 
 
-def _common_batches(pair: TrialPair, varied: bool) -> Iterator[Finding]:
+def _common_batches(pair: TrialPair, is_varied: bool) -> Iterator[Finding]:
     """Compare the batches as far as both ran; digests are recorded at each power of two."""
     baseline, variant = (entry.certificate.get("batch_digests") or {} for entry in pair)
     common_steps = [step for step in baseline if step in variant]
@@ -228,18 +230,18 @@ def _common_batches(pair: TrialPair, varied: bool) -> Iterator[Finding]:
         yield "confirmed", f"same batches for {int(last_step):,} steps"
     else:
         yield (
-            ("side effect", "other batches") if varied else ("failure", "other batches: not equal to the baseline's")
+            ("side effect", "other batches") if is_varied else ("failure", "other batches: not equal to the baseline's")
         )
 
 
-def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
+def _optimizer_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[Finding]:
     """Yield tensors that are trained with another learning rate or weight decay."""
     baseline, variant = (entry.certificate.get("optimizer_options") or {} for entry in pair)
     if not baseline or not variant or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
     differing = [
         path
-        for path in sorted(shared.shared)
+        for path in sorted(tensors.shared)
         if path in baseline and path in variant and baseline[path] != variant[path]
     ]
     if differing:
@@ -249,13 +251,10 @@ def _trained(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
         )
 
 
-_OTHERWISE: Final = " loaded differently"  # of tensors of two trials, each from its own
-
-
 def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
-    """Return the certificate of a pair, including the pairs that the two begin from.
+    """Return the certificate of a pair, including the pairs of trials that the two start from.
 
-    Its tensors are those of the first pair, whose initial values are drawn.
+    Its tensors are those of the first pair, because only the first trials draw initial values.
     """
     certificate = certify(baseline, variant)
     baseline_parent, variant_parent = baseline.parent, variant.parent
@@ -272,13 +271,13 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     return replace(
         earlier,
         variant=certificate.variant,
-        failures=(*(_of(stage, text) for text in earlier.failures), *certificate.failures),
+        failures=(*(_with_stage(stage, text) for text in earlier.failures), *certificate.failures),
         side_effects=(
-            *(_of(stage, text) for text in earlier.side_effects),
+            *(_with_stage(stage, text) for text in earlier.side_effects),
             *(
                 text
                 for text in certificate.side_effects
-                if not text.endswith(_OTHERWISE) and text not in earlier.side_effects
+                if not text.endswith(LOADED_DIFFERENTLY) and text not in earlier.side_effects
             ),
         ),
         confirmed=certificate.confirmed,
@@ -286,7 +285,7 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     )
 
 
-def _of(stage: str, text: str) -> str:
-    """Add the stage of an earlier trial: `leaked seed (in pretrain): …`."""
+def _with_stage(stage: str, text: str) -> str:
+    """Add the stage of an earlier trial to a finding: `leaked seed (in pretrain): …`."""
     subject, colon, detail = text.partition(":")
     return text if subject.endswith(")") and "(in " in subject else f"{subject} (in {stage}){colon}{detail}"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, final
 
 from paribus.analysis.benchmark_reports import Benchmark, Report, check_same_machine
 from paribus.analysis.benchmark_speeds import BATCHES, RUNS, Speed, TimedRounds, judge_speeds
-from paribus.analysis.formatting import NO_VALUE, Cell, Column, Grid, clean, percent, plural, row_cells, span
+from paribus.analysis.formatting import MAX_NAMES, NO_VALUE, Cell, Column, Grid, clean, percent, plural, row_cells, span
 from paribus.errors import NotComparableError, Problem, join_names
-
-MOST: Final = 8
 
 
 @final
@@ -53,9 +51,9 @@ class BenchmarkComparison:
 
     sides: tuple[str, str]
     rows: tuple[BenchmarkRow, ...]
-    header: tuple[str, ...]  # what was run, and of which code
+    header: tuple[str, ...]  # name, code and date of each report
     warnings: tuple[str, ...]
-    notes: tuple[str, ...]  # what is on one side only
+    notes: tuple[str, ...]  # benchmarks that are on one side only
     caption: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -91,8 +89,8 @@ class BenchmarkComparison:
 def compare_benchmarks(
     baseline: Sequence[Report], candidate: Sequence[Report], *, across: bool = False
 ) -> BenchmarkComparison:
-    """Return the comparison of two sides; a `NotComparableError` where their machines or versions differ."""
-    warnings = [*check_same_machine([*baseline, *candidate], across=across), *_odd(baseline, candidate)]
+    """Return the comparison of two sides. Without `across`, they must have the same machine and versions."""
+    warnings = [*check_same_machine([*baseline, *candidate], across=across), *_code_warnings(baseline, candidate)]
     common, notes = _paired(baseline, candidate)
     timed = {key: TimedRounds(before=_rounds(baseline, key), after=_rounds(candidate, key)) for key in common}
     speeds = judge_speeds(timed)
@@ -100,13 +98,11 @@ def compare_benchmarks(
     rows = []
     for key, bench in common.items():
         pair = timed[key]
-        saved = all(map(len, [*pair.before, *pair.after]))
-        sides = pair.seconds if saved else (None, None)
+        has_rounds = all(map(len, [*pair.before, *pair.after]))
+        measured = pair.seconds if has_rounds else (None, None)
         medians = [side[0].benchmarks[key].median for side in (baseline, candidate)]
-        seconds = [
-            measured if measured is not None else reported for measured, reported in zip(sides, medians, strict=True)
-        ]
-        speed = speeds[key] if saved else _unsaved(seconds)
+        seconds = [value if value is not None else median for value, median in zip(measured, medians, strict=True)]
+        speed = speeds[key] if has_rounds else _speed_of_medians(seconds)
         rows.append(
             BenchmarkRow(
                 benchmark=clean(bench.name if names.count(bench.name) == 1 else bench.full_name),
@@ -120,14 +116,14 @@ def compare_benchmarks(
     return BenchmarkComparison(
         sides=(_name(baseline), _name(candidate)),
         rows=tuple(rows),
-        header=tuple(_first(baseline, candidate)),
+        header=tuple(_header(baseline, candidate)),
         warnings=tuple(warnings),
         notes=tuple(notes),
         caption=tuple(_caption(rows, len(baseline), len(candidate))),
     )
 
 
-def _unsaved(seconds: Sequence[float]) -> Speed:
+def _speed_of_medians(seconds: Sequence[float]) -> Speed:
     ratio = seconds[1] / seconds[0] if seconds[0] and seconds[1] else None
     return Speed(kind="inconclusive", reason="no rounds were saved", ratio=ratio)
 
@@ -135,73 +131,72 @@ def _unsaved(seconds: Sequence[float]) -> Speed:
 def _paired(baseline: Sequence[Report], candidate: Sequence[Report]) -> tuple[dict[str, Benchmark], list[str]]:
     """Return the benchmarks that every report has, and notes on the others."""
     reports = [*baseline, *candidate]
-    every = {key: bench for report in reports for key, bench in report.benchmarks.items()}
-    common = {key: bench for key, bench in every.items() if all(key in report.benchmarks for report in reports)}
+    benchmarks = {key: bench for report in reports for key, bench in report.benchmarks.items()}
+    common = {key: bench for key, bench in benchmarks.items() if all(key in report.benchmarks for report in reports)}
     notes = []
-    unmatched = {key: bench for key, bench in every.items() if key not in common}
+    unmatched = {key: bench for key, bench in benchmarks.items() if key not in common}
     for side, opposite, word in ((baseline, candidate, "before"), (candidate, baseline, "after")):
-        alone = [
+        one_sided = [
             clean(bench.full_name)
             for key, bench in unmatched.items()
             if not any(key in report.benchmarks for report in opposite)
         ]
-        if alone:
-            notes.append(f"Only {word}, in {_name(side)}: {join_names(alone, MOST)}")
+        if one_sided:
+            notes.append(f"Only {word}, in {_name(side)}: {join_names(one_sided, MAX_NAMES)}")
     for key, bench in unmatched.items():
         missing = [report.name for report in reports if key not in report.benchmarks]
         if all(any(key in report.benchmarks for report in side) for side in (baseline, candidate)):
-            notes.append(f"Not in {join_names(map(clean, missing), MOST)}: {clean(bench.full_name)}")
+            notes.append(f"Not in {join_names(map(clean, missing), MAX_NAMES)}: {clean(bench.full_name)}")
     if not common:
         message = ". ".join((f"{_name(baseline)} and {_name(candidate)} have no benchmark in common", *notes))
         raise NotComparableError(Problem(code="nothing-in-common", message=message, valid="two runs of one suite"))
     return common, notes
 
 
-def _odd(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
-    """Yield warnings about unexpected code on either side."""
+def _code_warnings(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
+    """Warn of different code within a side, and of the same commit on both sides."""
     codes = [{report.code for report in side} for side in (baseline, candidate)]
     for side, side_codes, word in ((baseline, codes[0], "before"), (candidate, codes[1], "after")):
         if len(side_codes) > 1:
-            yield f"The {len(side)} reports {word} have different code: {join_names(sorted(side_codes), MOST)}"
+            yield f"The {len(side)} reports {word} have different code: {join_names(sorted(side_codes), MAX_NAMES)}"
     if codes[0] == codes[1] and not any(report.commit.get("dirty") for report in (*baseline, *candidate)):
         has_commit = next(iter(codes[0])) != "of no commit"
         if has_commit:
-            commits = join_names(sorted(codes[0]), MOST)
+            commits = join_names(sorted(codes[0]), MAX_NAMES)
             yield f"Both sides are {commits}: differences below are noise, or come from the environment"
 
 
-def _first(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
+def _header(baseline: Sequence[Report], candidate: Sequence[Report]) -> Iterator[str]:
     for word, side in (("before", baseline), ("after", candidate)):
-        for report in side[:MOST]:
+        for report in side[:MAX_NAMES]:
             yield f"{word + ':':7} {report.label}"
-        if len(side) > MOST:
-            yield f"{word + ':':7} and {len(side) - MOST} more"
+        if len(side) > MAX_NAMES:
+            yield f"{word + ':':7} and {len(side) - MAX_NAMES} more"
 
 
 def _caption(rows: Sequence[BenchmarkRow], baseline_runs: int, candidate_runs: int) -> Iterator[str]:
-    judged = [row for row in rows if row.speed.low is not None]
-    if not judged:
+    rows_with_interval = [row for row in rows if row.speed.low is not None]
+    if not rows_with_interval:
         yield "Without saved rounds there is no interval and no verdict: use (`--benchmark-save-data`)."
         return
-    levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in judged})]
+    levels = [percent(level) for level in sorted({row.speed.level or 0.0 for row in rows_with_interval})]
     level_text = levels[0] if len(levels) == 1 else f"{levels[0]} to {levels[-1]}"
     yield (
         f"All verdicts together hold with 95 % confidence: Student-t on logarithms, Holm over "
-        f"{plural(len(judged), 'benchmark')}; the intervals have {level_text} confidence."
+        f"{plural(len(rows_with_interval), 'benchmark')}; the intervals have {level_text} confidence."
     )
     if min(baseline_runs, candidate_runs) >= RUNS:
         yield f"A run counts once, by its median ({baseline_runs} before, {candidate_runs} after)."
     else:
-        counts = span([count for row in judged for count in row.rounds])
+        counts = span([count for row in rows_with_interval for count in row.rounds])
         yield f"n = {counts} rounds a side, in up to {BATCHES} batches in time order, each by its median."
     if min(baseline_runs, candidate_runs) >= RUNS:
         yield "A/A: the difference between runs of the same code; a smaller difference is never claimed."
         return
     yield "A/A: the difference between the halves of a side, of the same code; a smaller difference is never claimed."
-    alone = min(baseline_runs, candidate_runs) == 1
-    times = "twice the variance" if alone else "the variance"
+    factor = "twice the variance" if min(baseline_runs, candidate_runs) == 1 else "the variance"
     yield (
-        f"The variation between runs is estimated, not measured: the intervals allow for {times} of a run's batches, "
+        f"The variation between runs is estimated, not measured: the intervals allow for {factor} of a run's batches, "
         "and include the ratio of the fastest rounds. "
         f"Two folders of {RUNS} runs a side, run in turn, measure it, and detect smaller differences."
     )
@@ -217,7 +212,7 @@ def _cells(row: BenchmarkRow) -> list[Cell]:
 
 
 def format_interval(low: float, high: float) -> str:
-    """Return an interval of ratios; ratios beyond 100 are not resolved by timing rounds."""
+    """Return an interval of ratios; rounds do not resolve ratios beyond a factor of 100."""
     return f"[{low:.3f}, {high:.3f}]" if low >= 0.01 and high <= 100 else f"[{_end(low)}, {_end(high)}]"
 
 
@@ -226,7 +221,7 @@ def _end(value: float) -> str:
 
 
 def format_noise(noise: float) -> str:
-    """`±5 %`, or `x3`: the deviation of the same code from itself."""
+    """`±5 %` or `x3`: the deviation of the same code from itself."""
     return f"x{noise:.2g}" if noise >= 2 else f"±{100 * (noise - 1):.2g} %"
 
 

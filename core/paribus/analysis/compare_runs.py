@@ -17,6 +17,7 @@ from paribus.analysis.certificates import Certificate, certify_chain
 from paribus.analysis.costs import DECLARED, LABELS, MEASURED, costs, is_contended
 from paribus.analysis.formatting import (
     MAX_DECIMALS,
+    MAX_NAMES,
     Cell,
     Column,
     Grid,
@@ -37,24 +38,20 @@ from paribus.errors import NotComparableError, Problem, SpecError, closest_match
 from paribus.specs.diff import differences
 from paribus.studies.designs import BASELINE
 
-# The specs of two single trials may differ, so conditions that only specs show are not checked.
-
-
-LOWER: Final = ("loss", "perplexity", "bits-per-byte")  # of which less is better, as everybody knows
-MOST: Final = 8
+LOWER_IS_BETTER: Final = ("loss", "perplexity", "bits-per-byte")  # last parts of metrics that need no direction
 IDENTICAL: Final = "the same, to the bit"
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RunComparison:
-    """Differences of each variant between two sets of trials; `rows` hold after - before."""
+    """Differences of each variant between two sets of trials, after - before."""
 
     metric: str
     better: Better
     header: tuple[str, ...]
     rows: tuple[Row, ...]
-    baseline_means: Mapping[str, float | None]  # means, by variant
+    baseline_means: Mapping[str, float | None]  # variant -> mean of the metric before
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
     caption: tuple[str, ...]
@@ -98,26 +95,26 @@ class RunComparison:
 
 
 def compare_runs(
-    baseline: TrialSet, candidate: TrialSet, *, metric: str = "", elsewhere: bool = False, strict: bool = False
+    baseline: TrialSet, candidate: TrialSet, *, metric: str = "", across: bool = False, strict: bool = False
 ) -> RunComparison:
-    """Return the differences between two sets; a `NotComparableError` where no trials match, or conditions differ."""
+    """Return the differences between two sets; a `NotComparableError` if no trials match or conditions differ."""
     pairs = {key: (baseline.trials[key], candidate.trials[key]) for key in baseline.trials if key in candidate.trials}
     notes = [
         *baseline.notes,
         *candidate.notes,
-        *_alone(baseline, candidate, "before"),
-        *_alone(candidate, baseline, "after"),
+        *_unpaired_notes(baseline, candidate, "before"),
+        *_unpaired_notes(candidate, baseline, "after"),
     ]
     if not pairs:
         message = ". ".join((f"no trial of {baseline.name} has the spec and seed of one of {candidate.name}", *notes))
         raise NotComparableError(Problem(code="nothing-in-common", message=message, valid="two runs of one study"))
     metric, better = select_metric(list(pairs.values()), metric)
-    measured = {key: pair for key, pair in pairs.items() if any(metric in e.result["metrics"] for e in pair)}
-    warnings = check_same_conditions(list(measured.values()), across=elsewhere, strict=strict)
+    measured = {key: pair for key, pair in pairs.items() if any(metric in entry.result["metrics"] for entry in pair)}
+    warnings = check_same_conditions(list(measured.values()), across=across, strict=strict)
     groups: dict[str, list[Pair]] = {}
     for (spec, _), pair in sorted(measured.items(), key=_order):
         groups.setdefault(spec, []).append(pair)
-    names = _names(groups)
+    names = _group_names(groups)
     paired = {names[spec]: _paired(variant_pairs, metric) for spec, variant_pairs in groups.items()}
     verdicts = decide(paired, better=better, margin=None)
     rows = [_row(names[spec], variant_pairs, verdicts[names[spec]], metric) for spec, variant_pairs in groups.items()]
@@ -153,13 +150,17 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
         return losses.most_common(1)[0][0], "lower"
     name, _, better = requested.partition(":")
     if name not in measured:
-        message, near = f"no trial measured `{name}`", closest_match(name, measured)
+        message, suggestion = f"no trial measured `{name}`", closest_match(name, measured)
         raise SpecError(
             Problem(
-                code="unknown-metric", path="--metric", message=message, valid=join_names(measured), suggestion=near
+                code="unknown-metric",
+                path="--metric",
+                message=message,
+                valid=join_names(measured),
+                suggestion=suggestion,
             )
         )
-    if not better and name.rpartition("/")[2] in LOWER:
+    if not better and name.rpartition("/")[2] in LOWER_IS_BETTER:
         better = "lower"
     if better not in ("lower", "higher"):
         message = f"the direction of `{name}` is not known"
@@ -169,30 +170,32 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
 
 
 def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:
-    """Sort the baseline first, then by name, then by seed."""
+    """Return a sort key: the baseline first, then by name and seed."""
     (_, seed), (_, candidate) = item
-    return candidate.variant != BASELINE, _called(candidate), seed
+    return candidate.variant != BASELINE, _variant_name(candidate), seed
 
 
-def _names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
-    """Return the current names of variants; two with one name get a digest of their specs."""
-    called = {spec: _called(variant_pairs[0][1]) for spec, variant_pairs in groups.items()}
-    twice = {name for name, count in Counter(called.values()).items() if count > 1}
-    return {spec: f"{name} ({spec[:6]})" if name in twice else name for spec, name in called.items()}
+def _group_names(groups: Mapping[str, Sequence[Pair]]) -> dict[str, str]:
+    """Return the name of the variant of each group; equal names get a digest of their specs."""
+    name_by_spec = {spec: _variant_name(variant_pairs[0][1]) for spec, variant_pairs in groups.items()}
+    ambiguous = {name for name, count in Counter(name_by_spec.values()).items() if count > 1}
+    return {spec: f"{name} ({spec[:6]})" if name in ambiguous else name for spec, name in name_by_spec.items()}
 
 
-def _called(entry: TrialEntry) -> str:
+def _variant_name(entry: TrialEntry) -> str:
     stage = str(entry.trial.get("stage") or "")
     return clean(f"{entry.variant}, {stage}" if stage else entry.variant)
 
 
 def _paired(variant_pairs: Sequence[Pair], metric: str) -> PairedDifferences:
-    values = [(one, variant) for one, variant in ((a.value(metric), b.value(metric)) for a, b in variant_pairs)]
+    differences: dict[int, float] = {}
+    for baseline, candidate in variant_pairs:
+        baseline_value, candidate_value = baseline.value(metric), candidate.value(metric)
+        if baseline_value is not None and candidate_value is not None:
+            differences[candidate.seed] = candidate_value - baseline_value
     return PairedDifferences(
-        differences=tuple(b - a for a, b in values if a is not None and b is not None),
-        seeds=tuple(
-            pair[1].seed for pair, (a, b) in zip(variant_pairs, values, strict=True) if a is not None and b is not None
-        ),
+        differences=tuple(differences.values()),
+        seeds=tuple(differences),
         diverged=sum(pair[1].diverged(metric) for pair in variant_pairs),
         baseline_diverged=sum(pair[0].diverged(metric) for pair in variant_pairs),
         planned=len(variant_pairs),
@@ -201,8 +204,8 @@ def _paired(variant_pairs: Sequence[Pair], metric: str) -> PairedDifferences:
 
 def _row(name: str, variant_pairs: Sequence[Pair], verdict: Verdict, metric: str) -> Row:
     entries = [pair[1] for pair in variant_pairs]
-    same = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in variant_pairs)
-    fields = verdict_fields(verdict) | ({"verdict": IDENTICAL, "low": 0.0, "high": 0.0} if same else {})
+    is_identical = all(_digest(pair[0]) == _digest(pair[1]) != "" for pair in variant_pairs)
+    fields = verdict_fields(verdict) | ({"verdict": IDENTICAL, "low": 0.0, "high": 0.0} if is_identical else {})
     return Row(
         **fields,
         variant=name,
@@ -216,6 +219,7 @@ def _row(name: str, variant_pairs: Sequence[Pair], verdict: Verdict, metric: str
 
 
 def _digest(entry: TrialEntry) -> str:
+    """Return the digest of the final parameters, or an empty string if it is unknown."""
     return str((entry.result.get("digests") or {}).get("parameters") or "")
 
 
@@ -224,14 +228,15 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return math.fsum(present) / len(present) if present else None
 
 
-def _alone(side: TrialSet, opposite: TrialSet, word: str) -> Iterator[str]:
-    alone: dict[str, list[int]] = {}
+def _unpaired_notes(side: TrialSet, opposite: TrialSet, word: str) -> Iterator[str]:
+    """Yield a note on the trials that only one side has."""
+    seeds_by_name: dict[str, list[int]] = {}
     for key, entry in side.trials.items():
         if key not in opposite.trials:
-            alone.setdefault(_called(entry), []).append(entry.seed)
-    if alone:
-        texts = (f"{name} (seed {join_names(sorted(seeds), MOST)})" for name, seeds in alone.items())
-        yield f"Only {word}: {join_names(texts, MOST)}"
+            seeds_by_name.setdefault(_variant_name(entry), []).append(entry.seed)
+    if seeds_by_name:
+        texts = (f"{name} (seed {join_names(sorted(seeds), MAX_NAMES)})" for name, seeds in seeds_by_name.items())
+        yield f"Only {word}: {join_names(texts, MAX_NAMES)}"
 
 
 def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
@@ -253,8 +258,8 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _record(table: RunComparison, row: Row) -> dict[str, Any]:
-    plain = {key: value for key, value in row.to_json(table.metric).items() if key not in ("learned",)}
-    return replace_infinite({**plain, "before": table.baseline_means[row.variant]})
+    fields = {key: value for key, value in row.to_json(table.metric).items() if key != "learned"}
+    return replace_infinite({**fields, "before": table.baseline_means[row.variant]})
 
 
 @final
@@ -263,8 +268,8 @@ class TrialDiff:
     """Differences between two trials."""
 
     header: tuple[str, ...]
-    rows: tuple[tuple[str, float | None, float | None], ...]  # a number's name, before, after
-    certificate: Certificate | None  # None: of one spec, there is no swap to certify
+    rows: tuple[tuple[str, float | None, float | None], ...]  # (name of a number, before, after)
+    certificate: Certificate | None  # None if both trials have the same spec, and so no swap
     warnings: tuple[str, ...]
     caption: tuple[str, ...]
 
@@ -294,25 +299,23 @@ class TrialDiff:
         )
 
 
-def compare_trials(
-    baseline: TrialSet, candidate: TrialSet, *, elsewhere: bool = False, strict: bool = False
-) -> TrialDiff:
+def compare_trials(baseline: TrialSet, candidate: TrialSet, *, across: bool = False, strict: bool = False) -> TrialDiff:
     """Return the differences between two trials."""
-    (one,), (candidate_trial,) = baseline.trials.values(), candidate.trials.values()
-    pair = one, candidate_trial
-    warnings = check_same_conditions([pair], across=elsewhere, strict=strict)
-    same = spec_key(one.spec) == spec_key(candidate_trial.spec)
+    (baseline_trial,), (candidate_trial,) = baseline.trials.values(), candidate.trials.values()
+    pair = baseline_trial, candidate_trial
+    warnings = check_same_conditions([pair], across=across, strict=strict)
+    has_same_spec = spec_key(baseline_trial.spec) == spec_key(candidate_trial.spec)
     if any(is_contended(entry) for entry in pair):
         warnings.append("Trials shared a machine (contended): speed is approximate")
     return TrialDiff(
         header=(
-            f"before:   {_who(one, baseline)}",
-            f"after:    {_who(candidate_trial, candidate)}",
+            f"before:   {_trial_label(baseline_trial, baseline)}",
+            f"after:    {_trial_label(candidate_trial, candidate)}",
             *environment_changes([pair]),
             _spec_changes(pair),
         ),
         rows=tuple(_numbers(pair)),
-        certificate=None if same else certify_chain(one, candidate_trial),
+        certificate=None if has_same_spec else certify_chain(baseline_trial, candidate_trial),
         warnings=tuple(warnings),
         caption=(
             "One seed on each side: there is no interval and no verdict. Another seed may reverse any difference.",
@@ -320,15 +323,15 @@ def compare_trials(
     )
 
 
-def _who(entry: TrialEntry, side: TrialSet) -> str:
-    diverged = "" if entry.done else f", {entry.state}"
-    return f"{clean(entry.variant)}, seed {entry.seed}{diverged} ({side.name})"
+def _trial_label(entry: TrialEntry, side: TrialSet) -> str:
+    state = "" if entry.done else f", {entry.state}"
+    return f"{clean(entry.variant)}, seed {entry.seed}{state} ({side.name})"
 
 
 def _spec_changes(pair: Pair) -> str:
     changes = [change for change in differences(pair[0].spec, pair[1].spec) if change.path != "from.trial"]
     texts = [f"{change.path} {_short_value(change.before)} → {_short_value(change.after)}" for change in changes]
-    return f"spec:     {clean(join_names(texts, MOST)) if texts else 'the same'}"
+    return f"spec:     {clean(join_names(texts, MAX_NAMES)) if texts else 'the same'}"
 
 
 def _short_value(value: Any) -> str:
@@ -336,11 +339,12 @@ def _short_value(value: Any) -> str:
 
 
 def _numbers(pair: Pair) -> Iterator[tuple[str, float | None, float | None]]:
-    one, candidate = pair
-    for name in dict.fromkeys([*one.result["metrics"], *candidate.result["metrics"]]):
-        yield name, one.value(name), candidate.value(name)
+    """Yield the name of each metric and cost with its values before and after."""
+    baseline, candidate = pair
+    for name in dict.fromkeys([*baseline.result["metrics"], *candidate.result["metrics"]]):
+        yield name, baseline.value(name), candidate.value(name)
     for name, read in {**DECLARED, **MEASURED}.items():
-        values = read(one), read(candidate)
+        values = read(baseline), read(candidate)
         if values != (None, None):
             yield LABELS[name], *values
 

@@ -30,26 +30,26 @@ class Cost:
 
     value: float | None
     ratio: float | None
-    rough: bool = False  # measured while other trials shared the machine, or on machines that only look alike
-    low: float | None = None  # of the ratio: the interval that paired rounds have left
+    rough: bool = False  # measured while other trials shared the machine, or on two machines of one kind
+    low: float | None = None  # lower end of the interval of the ratio, if rounds of both were timed in turns
     high: float | None = None
-    noise: float = 0.0  # how far the baseline itself was from the baseline, in those rounds
-    pairs: tuple[float, ...] = ()  # of what was measured: how many times, pair by pair
+    noise: float = 0.0  # deviation of the baseline's ratio to itself from 1 in these rounds
+    pairs: tuple[float, ...] = ()  # ratio of each pair, for a measured cost
 
 
 def declared(name: str) -> CostFunction:
-    """Return a function that reads a number which the engine counts, and which is the same for each seed."""
+    """Return a function that reads a count of the engine, which is the same for each seed."""
     return lambda entry: _positive(entry.result.get(name))
 
 
 def tokens_per_second(entry: TrialEntry) -> float | None:
-    """Return the speed of the training steps alone."""
+    """Return the speed of the training steps, without start and evaluation."""
     seconds = entry.provenance.get("training_seconds")
     return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
 
 
 def peak_bytes(entry: TrialEntry) -> float | None:
-    """Return the peak memory of a trial; on a CPU, of its whole process."""
+    """Return the peak memory of a trial; on a CPU, that of its whole process."""
     return _positive(entry.provenance.get("peak_bytes")) if entry.done else None
 
 
@@ -60,40 +60,43 @@ MEASURED: Final[Mapping[str, CostFunction]] = {"tokens_per_second": tokens_per_s
 
 
 def costs(
-    entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry], pairs: Pairs, pace: Throughput | None = None
+    entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry], pairs: Pairs, throughput: Throughput | None = None
 ) -> dict[str, Cost]:
-    """Return every cost of the variant that `entries` belong to; measured ones are compared pair by pair.
+    """Return every cost of the variant that `entries` belong to; measured costs are compared pair by pair.
 
-    `pace` has the timing pass after the study, which measures speed better than trials that shared a machine.
+    `throughput` is the timing pass after the study. It replaces the speed of trials, which may have shared a machine.
     """
     all_costs = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
-    alike = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
+    same_machine = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
     rough = {
-        "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in alike),
+        "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in same_machine),
         "peak_bytes": False,
     }
     for name, number in MEASURED.items():
-        ratios = [_ratio(number(variant_entry), number(baseline_entry)) for baseline_entry, variant_entry in alike]
-        ratios_of_pairs = tuple(ratio for ratio in ratios if ratio is not None)
+        ratios = [
+            _ratio(number(variant_entry), number(baseline_entry)) for baseline_entry, variant_entry in same_machine
+        ]
+        known_ratios = tuple(ratio for ratio in ratios if ratio is not None)
         value = _median(map(number, entries))
-        all_costs[name] = Cost(value=value, ratio=_geometric(ratios_of_pairs), rough=rough[name], pairs=ratios_of_pairs)
-    paced = None if pace is None else _paced(pace, entries, baseline)
-    return all_costs if paced is None else {**all_costs, "tokens_per_second": paced}
+        all_costs[name] = Cost(value=value, ratio=_geometric_mean(known_ratios), rough=rough[name], pairs=known_ratios)
+    speed = None if throughput is None else _timed_speed(throughput, entries, baseline)
+    return all_costs if speed is None else {**all_costs, "tokens_per_second": speed}
 
 
-def _paced(pace: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost | None:
+def _timed_speed(throughput: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost | None:
+    """Return the speed that the timing pass measured; None if it did not time the variant and the baseline."""
     variant_ids, baseline_ids = ([str(entry.trial.get("identity")) for entry in side] for side in (entries, baseline))
-    value = pace.tokens_per_second(variant_ids)
+    value = throughput.tokens_per_second(variant_ids)
     if variant_ids == baseline_ids or value is None:
         return None if value is None else Cost(value=value, ratio=1.0)
-    ratio = pace.ratio(variant_ids, baseline_ids)
+    ratio = throughput.ratio(variant_ids, baseline_ids)
     if ratio is None:
         return None
-    return Cost(value=value, ratio=ratio.median, low=ratio.low, high=ratio.high, noise=pace.noise)
+    return Cost(value=value, ratio=ratio.median, low=ratio.low, high=ratio.high, noise=throughput.noise)
 
 
 def machine_key(entry: TrialEntry) -> tuple[tuple[str, str], ...]:
-    """Return what speed depends on: device, its name, threads."""
+    """Return the facts that speed depends on: device, its name, threads."""
     return tuple(sorted((entry.provenance.get("machine") or {}).items()))
 
 
@@ -116,7 +119,7 @@ def _ratio(value: float | None, reference: float | None) -> float | None:
     return value / reference if value is not None and reference else None
 
 
-def _geometric(ratios: Sequence[float]) -> float | None:
+def _geometric_mean(ratios: Sequence[float]) -> float | None:
     logarithms = [math.log(ratio) for ratio in ratios]
     return math.exp(math.fsum(logarithms) / len(logarithms)) if logarithms else None
 
@@ -127,5 +130,5 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _positive(value: object) -> float | None:
-    """Return a positive finite number, or None; 0 means that there is no such cost."""
+    """Return a positive finite number, else None; 0 means that there is no such cost."""
     return value if isinstance(value, int | float) and 0 < value < math.inf else None

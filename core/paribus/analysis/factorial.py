@@ -3,10 +3,10 @@
 An effect is a weighted sum over the cells of one seed, so seeds stay paired.
 
 - A **main effect** is the change that a level of a factor makes, averaged over the levels of all other factors.
-- An **interaction** of two levels is the difference between the effect of one where the other is on and where it is
-off.
-- A **Shapley share** is the change that a factor makes when it is added to the factors that are on already, averaged
-over all orders of adding them (Shapley 1953): the shares add up to the full model minus the base.
+- An **interaction** of two levels is the effect of one level while the other is on, minus its effect while the other
+  is off.
+- A **Shapley share** is the change that a factor makes when it is added, averaged over all orders of adding the factors
+  (Shapley 1953). The shares add up to the full model minus the base.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ from paribus.studies.designs import Variation, cells_with_variants
 
 Weights = Mapping[Cell, float]
 
+MAX_REASONS: Final = 2  # reasons in the text of a withheld effect
+
 
 def main_effect(cells: Sequence[Cell], level: Level) -> Weights:
-    """Return the weights of the mean of the cells with this level minus the mean of those with the base's."""
-    on = [cell for cell in cells if cell[level.factor] == level.level]
-    off = [cell for cell in cells if cell[level.factor] == 0]
-    return {**dict.fromkeys(on, 1 / len(on)), **dict.fromkeys(off, -1 / len(off))}
+    """Return the weights of the mean of the cells with this level, minus the mean of those with the base's level."""
+    cells_on = [cell for cell in cells if cell[level.factor] == level.level]
+    cells_off = [cell for cell in cells if cell[level.factor] == 0]
+    return {**dict.fromkeys(cells_on, 1 / len(cells_on)), **dict.fromkeys(cells_off, -1 / len(cells_off))}
 
 
-def interaction(cells: Sequence[Cell], first: Level, second: Level) -> Weights:
-    """Return the weights of the effect of one level where the other is on, minus that where it is off."""
+def interaction(cells: Sequence[Cell], first_level: Level, second_level: Level) -> Weights:
+    """Return the weights of the effect of one level while the other is on, minus its effect while the other is off."""
     weights: dict[Cell, float] = {}
-    for one_on, other_on in product((True, False), repeat=2):
-        levels = (first.level if one_on else 0, second.level if other_on else 0)
-        matching = [cell for cell in cells if (cell[first.factor], cell[second.factor]) == levels]
-        weights |= dict.fromkeys(matching, (1 if one_on == other_on else -1) / len(matching))
+    for first_on, second_on in product((True, False), repeat=2):
+        levels = (first_level.level if first_on else 0, second_level.level if second_on else 0)
+        matching = [cell for cell in cells if (cell[first_level.factor], cell[second_level.factor]) == levels]
+        weights |= dict.fromkeys(matching, (1 if first_on == second_on else -1) / len(matching))
     return weights
 
 
 def shapley(factors: int, factor: int) -> Weights:
-    """Return the weights of the Shapley share of a factor, where all factors are on or off."""
+    """Return the weights of the Shapley share of a factor, given the number of factors with two levels."""
     weights: dict[Cell, float] = {}
     for cell in product((0, 1), repeat=factors):
         others_on = sum(cell) - cell[factor]
@@ -58,21 +60,22 @@ def shapley(factors: int, factor: int) -> Weights:
 
 
 def levels(counts: Sequence[int]) -> list[Level]:
-    """Return all levels but the base's, for factors with so many levels each, the base's included."""
+    """Return all levels except the base's; `counts` is the number of levels of each factor, including the base's."""
     return [Level(factor, level) for factor, count in enumerate(counts) for level in range(1, count)]
 
 
 def level_pairs(counts: Sequence[int]) -> Iterator[tuple[Level, Level]]:
     """Return the pairs of levels of different factors."""
-    return ((one, other) for one, other in combinations(levels(counts), 2) if one.factor != other.factor)
+    return (
+        (first_level, second_level)
+        for first_level, second_level in combinations(levels(counts), 2)
+        if first_level.factor != second_level.factor
+    )
 
 
 def effect_value(weights: Weights, values: Mapping[Cell, float]) -> float:
     """Return the value of an effect on one seed."""
     return math.fsum(weight * values[cell] for cell, weight in weights.items())
-
-
-MOST: Final = 2  # reasons that are told of one effect
 
 
 def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
@@ -83,12 +86,12 @@ def factorial_cells(varied: Variation, setting: Setting) -> FactorialCells:
     missing: dict[Cell, str] = {}
     for cell, variant in cells_with_variants(varied):
         name = variant.name
-        same = excluded[name].same_as if name in excluded else name
-        if same in planned:
-            cells[cell] = same
+        equivalent_name = excluded[name].same_as if name in excluded else name
+        if equivalent_name in planned:
+            cells[cell] = equivalent_name
         else:
             missing[cell] = f"{name} is excluded"
-    names = tuple(tuple(level.name for level in item) for item in varied.factors)
+    names = tuple(tuple(level.name for level in factor) for factor in varied.factors)
     return FactorialCells(factors=names, cells=cells, missing=missing, regular=varied.regular)
 
 
@@ -103,7 +106,7 @@ class _Effect(NamedTuple):
 
 @final
 class _Values:
-    """The metric in every cell, and why some cells cannot be used."""
+    """The metric in each cell, and the reasons why some cells cannot be used."""
 
     def __init__(
         self,
@@ -115,34 +118,34 @@ class _Values:
         self.comparison = comparison
         self.crossed = crossed
         names = set(crossed.cells.values())
-        self.numbers = {name: _numbers(trials, paired, name, comparison) for name in names}
+        self.values = {name: _metric_by_seed(trials, paired, name, comparison) for name in names}
         self.learned = {name: has_learned(list(trials[name].values()), comparison) for name in names}
-        self.faults = {name: fault for name in names if (fault := _fault(trials, paired, name, comparison))}
+        self.reasons = {name: text for name in names if (text := _unusable_reason(trials, paired, name, comparison))}
 
     def reason(self, weights: Weights) -> str:
-        """Return why an effect of these cells is withheld; empty where it is not."""
-        named = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
+        """Return why an effect of these cells is withheld, or an empty string."""
+        names = {self.crossed.cells[cell]: None for cell in weights if cell in self.crossed.cells}
         reasons = [self.crossed.missing[cell] for cell in weights if cell in self.crossed.missing]
-        reasons += [self.faults[name] for name in named if name in self.faults]
+        reasons += [self.reasons[name] for name in names if name in self.reasons]
         if reasons:
-            suffix = f", and {len(reasons) - MOST} more cells" if len(reasons) > MOST else ""
-            return "; ".join(reasons[:MOST]) + suffix
-        return "" if self.seeds(weights) else f"no seed has all {len(named)} cells that it needs"
+            suffix = f", and {len(reasons) - MAX_REASONS} more cells" if len(reasons) > MAX_REASONS else ""
+            return "; ".join(reasons[:MAX_REASONS]) + suffix
+        return "" if self.seeds(weights) else f"no seed has all {len(names)} cells that it needs"
 
     def seeds(self, weights: Weights) -> list[int]:
-        """Return the seeds that have all cells."""
-        have = [self.numbers[self.crossed.cells[cell]] for cell in weights]
-        return [seed for seed in self.comparison.seeds if all(seed in values for values in have)]
+        """Return the seeds with a metric in all cells."""
+        cell_values = [self.values[self.crossed.cells[cell]] for cell in weights]
+        return [seed for seed in self.comparison.seeds if all(seed in values for values in cell_values)]
 
     def differences(self, weights: Weights) -> tuple[float, ...]:
         """Return the effect on each seed."""
         return tuple(
-            effect_value(weights, {cell: self.numbers[self.crossed.cells[cell]][seed] for cell in weights})
+            effect_value(weights, {cell: self.values[self.crossed.cells[cell]][seed] for cell in weights})
             for seed in self.seeds(weights)
         )
 
-    def unlearned(self, weights: Weights, kind: str) -> bool:
-        """Return whether the effect would be between models that learned nothing."""
+    def is_vacuous(self, weights: Weights, kind: str) -> bool:
+        """Return whether a verdict of this kind would be about models that learned nothing."""
         learned = [self.learned[self.crossed.cells[cell]] is not False for cell in weights]
         return not self.comparison.allow_unlearned and is_vacuous(kind, any(learned), all(learned))
 
@@ -155,39 +158,41 @@ def effects(
     if crossed is None:
         return
     values = _Values(trials, paired, comparison, crossed)
-    families = [("main_effects", "main effects", _main(crossed)), ("interactions", "interactions", _pairs(crossed))]
-    shared = _shares(crossed)
-    families += [("shapley", "Shapley shares of full - none", shared)] if shared else []
-    requested = [family for family in families if family[2]]
-    settings_spec = replace(comparison, alpha=comparison.alpha / settings)
-    end = _end(crossed, len(requested) + 1, comparison, settings)
-    for place, (key, title, effects_of_family) in enumerate(requested, start=1):
-        rows = _decided(effects_of_family, values, settings_spec)
+    families = [
+        ("main_effects", "main effects", _main_effects(crossed)),
+        ("interactions", "interactions", _interactions(crossed)),
+    ]
+    families.append(("shapley", "Shapley shares of full - none", _shares(crossed)))
+    families = [family for family in families if family[2]]
+    setting_comparison = replace(comparison, alpha=comparison.alpha / settings)
+    common_lines = _common_caption(crossed, len(families) + 1, comparison, settings)
+    for index, (key, title, family_effects) in enumerate(families, start=1):
+        rows = _rows(family_effects, values, setting_comparison)
         caption = (
-            *_captions(key, len(effects_of_family), crossed, settings_spec),
-            *(end if place == len(requested) else ()),
+            *_captions(key, len(family_effects), crossed, setting_comparison),
+            *(common_lines if index == len(families) else ()),
         )
         yield Family(key=key, title=title, rows=rows, caption=caption)
 
 
-def _decided(effects: Sequence[_Effect], values: _Values, comparison: ComparisonSpec) -> tuple[Row, ...]:
-    """Return the rows of a family; withheld effects stay in the family, where they prove nothing."""
+def _rows(effects: Sequence[_Effect], values: _Values, comparison: ComparisonSpec) -> tuple[Row, ...]:
+    """Return the rows of a family; a withheld effect has no differences, but still counts in the family."""
     reasons = [values.reason(effect.weights) for effect in effects]
     paired = {
-        str(place): PairedDifferences(
+        str(index): PairedDifferences(
             differences=() if reason else values.differences(effect.weights),
             seeds=() if reason else tuple(values.seeds(effect.weights)),
             diverged=0,
             planned=len(comparison.seeds),
         )
-        for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True))
+        for index, (effect, reason) in enumerate(zip(effects, reasons, strict=True))
     }
     verdicts = decide(paired, better=comparison.better, margin=comparison.margin, alpha=comparison.alpha)
     rows: list[Row] = []
-    for place, (effect, reason) in enumerate(zip(effects, reasons, strict=True)):
-        verdict = verdicts[str(place)]
-        empty_handed = not reason and values.unlearned(effect.weights, verdict.kind)
-        text = UNLEARNED if empty_handed else f"withheld ({reason})" if reason else ""
+    for index, (effect, reason) in enumerate(zip(effects, reasons, strict=True)):
+        verdict = verdicts[str(index)]
+        is_vacuous_verdict = not reason and values.is_vacuous(effect.weights, verdict.kind)
+        text = UNLEARNED if is_vacuous_verdict else f"withheld ({reason})" if reason else ""
         fields = {"kind": "withheld", "verdict": text} if text else verdict_fields(verdict)
         rows.append(
             Row(variant=effect.name, n=verdict.n, planned=len(comparison.seeds), aliases=effect.aliases, **fields)
@@ -195,31 +200,32 @@ def _decided(effects: Sequence[_Effect], values: _Values, comparison: Comparison
     return tuple(rows)
 
 
-def _main(crossed: FactorialCells) -> list[_Effect]:
+def _main_effects(crossed: FactorialCells) -> list[_Effect]:
     return [
         _Effect(crossed.name(level), main_effect(crossed.all, level), crossed.aliases(level))
         for level in levels(crossed.counts)
     ]
 
 
-def _pairs(crossed: FactorialCells) -> list[_Effect]:
-    """Return the interactions that are not aliases of main effects; one stands for all of its aliases."""
+def _interactions(crossed: FactorialCells) -> list[_Effect]:
+    """Return the interactions that are not aliases of main effects, and of aliased interactions the first_level."""
     interactions: list[_Effect] = []
-    listed_names: set[str] = set()
-    single = {crossed.name(level) for level in levels(crossed.counts)}
-    for one, other in level_pairs(crossed.counts):
-        name, aliases = crossed.name(one, other), crossed.aliases(one, other)
-        if name not in listed_names and not single & set(aliases):
-            listed_names |= {name, *aliases}
-            interactions.append(_Effect(name, interaction(crossed.all, one, other), aliases))
+    covered_names: set[str] = set()
+    main_names = {crossed.name(level) for level in levels(crossed.counts)}
+    for first_level, second_level in level_pairs(crossed.counts):
+        name, aliases = crossed.name(first_level, second_level), crossed.aliases(first_level, second_level)
+        if name not in covered_names and not main_names & set(aliases):
+            covered_names |= {name, *aliases}
+            interactions.append(_Effect(name, interaction(crossed.all, first_level, second_level), aliases))
     return interactions
 
 
 def _shares(crossed: FactorialCells) -> list[_Effect]:
+    """Return the Shapley shares; a fraction, or a factor with more than two levels, has none."""
     if crossed.regular is not None or any(count > 2 for count in crossed.counts):
         return []
-    factors = len(crossed.counts)
-    return [_Effect(crossed.name(Level(factor, 1)), shapley(factors, factor)) for factor in range(factors)]
+    count = len(crossed.counts)
+    return [_Effect(crossed.name(Level(factor, 1)), shapley(count, factor)) for factor in range(count)]
 
 
 def _captions(key: str, count: int, crossed: FactorialCells, comparison: ComparisonSpec) -> Iterator[str]:
@@ -243,7 +249,7 @@ def _captions(key: str, count: int, crossed: FactorialCells, comparison: Compari
         )
 
 
-def _end(crossed: FactorialCells, families: int, comparison: ComparisonSpec, settings: int) -> Iterator[str]:
+def _common_caption(crossed: FactorialCells, families: int, comparison: ComparisonSpec, settings: int) -> Iterator[str]:
     if crossed.regular is not None:
         yield "A fraction has no Shapley shares: they need every combination of the factors."
     elif any(count > 2 for count in crossed.counts):
@@ -255,10 +261,10 @@ def _end(crossed: FactorialCells, families: int, comparison: ComparisonSpec, set
     )
 
 
-def _numbers(
+def _metric_by_seed(
     trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, comparison: ComparisonSpec
 ) -> dict[int, float]:
-    """Return the metric by seed, of the trials that may be compared with the baseline."""
+    """Return the metric by seed of the trials that may be compared with the baseline."""
     if name == comparison.baseline:
         entries = list(trials[name].values())
     else:
@@ -266,8 +272,10 @@ def _numbers(
     return {entry.seed: value for entry in entries if (value := entry.value(comparison.metric)) is not None}
 
 
-def _fault(trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, comparison: ComparisonSpec) -> str:
-    """Return why a cell cannot be used; empty where it can."""
+def _unusable_reason(
+    trials: TrialsByVariant, paired: Mapping[str, PairedTrials], name: str, comparison: ComparisonSpec
+) -> str:
+    """Return why a cell cannot be used, or an empty string."""
     if name != comparison.baseline and paired[name].reason:
         return f"{name}: {paired[name].reason}"
     variant_trials = trials[name].values()

@@ -12,15 +12,15 @@ from paribus.errors import Problem, SpecError, closest_match, escape_unprintable
 
 NO_VALUE: Final = "-"
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
-MAX_DECIMALS: Final = 6  # a number that needs more is written with an exponent
-LARGE: Final = 1e7
-DEFAULT_DECIMALS: Final = 3  # where no row has an interval or a difference
+MAX_DECIMALS: Final = 6  # a number that needs more is written with an exponent, as are numbers from MIN_EXPONENTIAL on
+MIN_EXPONENTIAL: Final = 1e7
+DEFAULT_DECIMALS: Final = 3  # for rows without intervals and differences
 EXTRA_DECIMALS: Final = 2  # maximum of decimals that a table has beyond what its coarsest row needs
 MAX_NAMES: Final = 8  # names in one line of text; a count stands for the rest
 
 
 def clean(text: str) -> str:
-    """Return the text as one line without control characters, which a terminal would obey."""
+    """Return the text as one line without control characters, which could control a terminal."""
     return escape_unprintable(text).replace("\n", "\\n")
 
 
@@ -51,7 +51,7 @@ def format_number(value: float | None, decimals: int, *, signed: bool = False) -
     if value is None:
         return NO_VALUE
     sign = "+" if signed else ""
-    if decimals > MAX_DECIMALS or abs(value) >= LARGE:
+    if decimals > MAX_DECIMALS or abs(value) >= MIN_EXPONENTIAL:
         return f"{value:{sign}.2e}" if signed else f"{value:.4g}"
     return f"{value:{sign},.{max(decimals, 0)}f}"
 
@@ -66,26 +66,26 @@ def compact(value: float, step: int, units: str) -> str:
 
 @final
 class Column(NamedTuple):
-    """A column: its heading, its alignment, how its cells may be wrapped, and its name in `--columns`, CSV and JSON."""
+    """A column: heading, alignment, kind of wrapping, and its key in `--columns`, CSV and JSON."""
 
     name: str
     align_right: bool = False
     wrap: Literal["", "name", "verdict"] = ""
-    key: str = ""  # empty if it is the heading
+    key: str = ""  # empty if it equals the heading
 
     @property
     def id(self) -> str:
-        """The name by which it is chosen."""
+        """The name that selects the column."""
         return self.key or self.name
 
 
 @final
 class Cell(NamedTuple):
-    """The text of a cell, and the kind of its verdict, which sets its colour."""
+    """The text of a cell, with the kind of its verdict, which sets its colour."""
 
     text: str
     kind: str = ""
-    note: str = ""  # the letter of a note in LaTeX
+    note: str = ""  # letter of its note in LaTeX
 
 
 @final
@@ -96,14 +96,14 @@ class Grid:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    narrow_rows: Sequence[Sequence[Cell]] = ()  # of each row its name and lines, for a narrow terminal
-    cost_columns: int = 0  # how many of the last columns may move to a table of their own
+    narrow_rows: Sequence[Sequence[Cell]] = ()  # name and lines of each row, for a narrow terminal
+    cost_columns: int = 0  # number of the last columns that may move to a separate table
     header: Sequence[str] = ()  # lines above the table
     remarks: Sequence[tuple[str, Sequence[str]]] = ()  # lines below the table, by their mark
-    records: Sequence[Mapping[str, Any]] = ()  # the same rows as plain numbers
+    records: Sequence[Mapping[str, Any]] = ()  # the rows as unrounded numbers
     extra: Sequence[Grid] = ()  # separate tables in LaTeX
-    caption: str = ""  # a short one for a paper; by default the title and the first remarks
-    full_page: bool = False  # whether LaTeX may use both columns of a page
+    caption: str = ""  # short caption for a paper; if empty, the title and the first remarks
+    full_page: bool = False  # LaTeX may use both columns of a page
 
     @property
     def stacked(self) -> Sequence[Sequence[Cell]]:
@@ -128,17 +128,17 @@ class Grid:
             replace(self, columns=[self.columns[0], *self.columns[index:]], rows=costs, cost_columns=0),
         )
 
-    def select(self, names: Sequence[str] | None, *, others: bool = False) -> Grid:
+    def select(self, names: Sequence[str] | None, *, ignore_unknown: bool = False) -> Grid:
         """Return the table with these columns, in this order, by key or heading; None stands for all.
 
-        With `others`, unknown columns are ignored and the names of rows stay: for tables beside the main one.
+        With `ignore_unknown`, unknown columns are ignored and the names of rows stay, as in the tables of families.
         """
         if names is None:
             return self
         index_of = {name: index for index, column in enumerate(self.columns) for name in (column.name, column.id)}
-        if not others:
+        if not ignore_unknown:
             refuse_unknown_columns(names, [column.id for column in self.columns], index_of)
-        indices = [index for index, column in enumerate(self.columns) if others and column.wrap == "name"]
+        indices = [index for index, column in enumerate(self.columns) if ignore_unknown and column.wrap == "name"]
         indices = list(dict.fromkeys([*indices, *(index_of[name] for name in names if name in index_of)]))
         return self.pick(indices)
 
@@ -159,15 +159,15 @@ class Grid:
         return replace(self, columns=[*self.columns[:index], column, *self.columns[index:]], rows=rows)
 
 
-def refuse_unknown_columns(names: Sequence[str], valid: Sequence[str], known: Collection[str] = ()) -> None:
-    """Raise one error for all names that are neither valid nor known by another name, or if there are none."""
-    messages = {f'unknown column "{name}"': name for name in names if name not in valid and name not in known}
+def refuse_unknown_columns(names: Sequence[str], valid: Sequence[str], headings: Collection[str] = ()) -> None:
+    """Raise one error for all names that are in neither `valid` nor `headings`, or if `names` is empty."""
+    messages = {f'unknown column "{name}"': name for name in names if name not in valid and name not in headings}
     problems = [
         Problem(
             code="unknown-column",
             path="columns",
             message=message,
-            suggestion=closest_match(name, [*valid, *known]),
+            suggestion=closest_match(name, [*valid, *headings]),
             valid=join_names(valid, limit=40),
         )
         for message, name in (messages if names else {"no column is chosen": ""}).items()
@@ -188,10 +188,13 @@ def table_decimals(table: Table) -> dict[str, int]:
 
 
 def row_decimals(rows: Sequence[Row], default: int = DEFAULT_DECIMALS) -> dict[str, int]:
-    """Return the decimals that show two digits of half an interval, equal in all rows where that hides nothing."""
+    """Return the decimals by variant that show two digits of half an interval, the same for all rows if possible.
+
+    A row that needs more than `EXTRA_DECIMALS` beyond the coarsest row gets them alone.
+    """
     needed = {row.variant: decimals_of(size) for row in rows if (size := _half_width(row))}
-    usual = min(max(needed.values()), min(needed.values()) + EXTRA_DECIMALS) if needed else default
-    return {row.variant: max(usual, needed.get(row.variant, usual)) for row in rows}
+    shared = min(max(needed.values()), min(needed.values()) + EXTRA_DECIMALS) if needed else default
+    return {row.variant: max(shared, needed.get(row.variant, shared)) for row in rows}
 
 
 def _half_width(row: Row) -> float:
@@ -212,7 +215,7 @@ def format_difference(row: Row, decimals: int) -> str:
 
 
 def format_bare_difference(row: Row, decimals: int) -> str:
-    """`+0.031`: without its interval, and with up to two more decimals where it would be shown as 0."""
+    """`+0.031`: the difference without its interval, with up to two more decimals if it would be shown as 0."""
     if row.difference is None:
         return ""
     needed = min(decimals_of(row.difference), decimals + 2)

@@ -1,4 +1,4 @@
-"""Gates for a pipeline, `slower:5%` or `worse:0.01`, which trip where a whole interval lies past the limit."""
+"""Gates for a pipeline, `slower:5%` or `worse:0.01`, which trip if a whole interval lies beyond the limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paribus.analysis.table import Row, Table
 from paribus.analysis.verdicts import Better
 from paribus.errors import NotComparableError, Problem, SpecError, closest_match
 
-Of = Literal["slower", "worse"]
+GateKind = Literal["slower", "worse"]
 
 VALID: Final = "`slower:5%` (time, so many percent more) or `worse:0.01` (the metric, by so much)"
 SHAPE: Final = re.compile(r"\s*([\w-]+)\s*[:=]\s*([^%]*?)\s*(%?)\s*")
@@ -37,14 +37,14 @@ class VerdictTable(Protocol):
 class Gate(NamedTuple):
     """A limit that must not be exceeded."""
 
-    kind: Of
-    limit: float  # of `slower` a share: 0.05
+    kind: GateKind
+    limit: float  # 0.05 for `slower:5%`
     text: str
 
 
 @final
 class GateResult(NamedTuple):
-    """The result of a gate: rows past its limit, and rows that are too uncertain."""
+    """The result of a gate: rows beyond its limit, and rows that are too uncertain."""
 
     gate: Gate
     tripped: tuple[str, ...]
@@ -67,7 +67,7 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
     problems: list[Problem] = []
     for text in texts:
         try:
-            gates.append(_gate(text))
+            gates.append(_parse_gate(text))
         except SpecError as error:
             problems += error.problems
     if problems:
@@ -75,52 +75,52 @@ def parse_gates(texts: Sequence[str]) -> list[Gate]:
     return gates
 
 
-def _gate(text: str) -> Gate:
+def _parse_gate(text: str) -> Gate:
     match = SHAPE.fullmatch(text)
     if match is None:
-        raise _wrong(f"expected a gate, got `{text}`", VALID)
+        raise _error(f"expected a gate, got `{text}`", VALID)
     kind, number, percent = match.groups()
     if kind not in ("slower", "worse"):
-        raise _wrong(f"unknown gate `{kind}`", VALID, closest_match(kind, ("slower", "worse")))
+        raise _error(f"unknown gate `{kind}`", VALID, closest_match(kind, ("slower", "worse")))
     try:
         limit = float(number)
     except ValueError:
-        raise _wrong(f"expected a number as the limit of `{text}`, got `{number}`", VALID) from None
+        raise _error(f"expected a number as the limit of `{text}`, got `{number}`", VALID) from None
     if not 0 <= limit < math.inf:
-        raise _wrong(f"the limit of `{text}` must be finite and at least 0", VALID)
+        raise _error(f"the limit of `{text}` must be finite and at least 0", VALID)
     if kind == "slower":
         if not percent:
-            raise _wrong(f"expected a percentage as the limit of `{text}`", f"`slower:{number}%`")
+            raise _error(f"expected a percentage as the limit of `{text}`", f"`slower:{number}%`")
         return Gate("slower", limit / 100, f"slower:{limit:g}%")
     if percent:
-        raise _wrong(
+        raise _error(
             f"expected a number without a percent sign as the limit of `{text}`", "the metric's own unit: `worse:0.01`"
         )
     return Gate("worse", limit, f"worse:{limit:g}")
 
 
-def _wrong(message: str, valid: str, near: str = "") -> SpecError:
+def _error(message: str, valid: str, suggestion: str = "") -> SpecError:
     return SpecError(
-        Problem(code="invalid-fail-condition", path="--fail-if", message=message, valid=valid, suggestion=near)
+        Problem(code="invalid-fail-condition", path="--fail-if", message=message, valid=valid, suggestion=suggestion)
     )
 
 
 def check_benchmarks(gates: Sequence[Gate], table: BenchmarkComparison) -> list[GateResult]:
-    """Return the result of each gate on benchmarks; a gate that could never trip is an error."""
-    worse = [gate for gate in gates if gate.kind == "worse"]
-    if worse:
-        message = f"`{worse[0].text}` limits a metric, but benchmarks only have times"
+    """Return the result of each gate on benchmarks; a gate that can never trip is an error."""
+    metric_gates = [gate for gate in gates if gate.kind == "worse"]
+    if metric_gates:
+        message = f"`{metric_gates[0].text}` limits a metric, but benchmarks only have times"
         raise SpecError(Problem(code="invalid-fail-condition", path="--fail-if", message=message, valid="`slower:5%`"))
     if gates and all(row.speed.low is None for row in table.rows):
         reasons = "; ".join(dict.fromkeys(row.speed.reason for row in table.rows))
         valid = "reports with rounds: `pytest --benchmark-save-data`, or `--benchmark-json=FILE`"
         message = f"no benchmark has an interval, so no gate can trip ({reasons})"
         raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
-    return [_held(gate, table.rows) for gate in gates]
+    return [_check_speeds(gate, table.rows) for gate in gates]
 
 
-def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
-    past, unclear = [], []
+def _check_speeds(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
+    tripped, unclear = [], []
     limit = 1 + gate.limit
     for row in rows:
         speed = row.speed
@@ -129,27 +129,27 @@ def _held(gate: Gate, rows: Sequence[BenchmarkRow]) -> GateResult:
             continue
         text = f"{row.benchmark}: {speed.ratio:.3f} {format_interval(speed.low, speed.high)}"
         if speed.low > limit and speed.kind == "slower":
-            past.append(text)
+            tripped.append(text)
         elif speed.high > limit or speed.noise > limit:
             unclear.append(f"{text}, A/A {format_noise(speed.noise)}")
-    return GateResult(gate, tuple(past), tuple(unclear))
+    return GateResult(gate, tuple(tripped), tuple(unclear))
 
 
-def check_table(gates: Sequence[Gate], table: VerdictTable, called: str = "") -> list[GateResult]:
-    """Return the result of each gate on all rows; `called` is put before their names where there are several tables."""
-    results = [_worse(gate, table) if gate.kind == "worse" else _slower(gate, table) for gate in gates]
-    if not called:
+def check_table(gates: Sequence[Gate], table: VerdictTable, prefix: str = "") -> list[GateResult]:
+    """Return the result of each gate on all rows; `prefix` names the table, if there are several."""
+    results = [_check_metric(gate, table) if gate.kind == "worse" else _check_throughput(gate, table) for gate in gates]
+    if not prefix:
         return results
     return [
-        GateResult(result.gate, *(tuple(f"{called}: {row}" for row in rows) for rows in result[1:]))
+        GateResult(result.gate, *(tuple(f"{prefix}: {row}" for row in rows) for rows in result[1:]))
         for result in results
     ]
 
 
 def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
     """Return the result of each gate on the variants of a study, in all of its settings."""
-    names = [clean(results.setting) if table.other_settings else "" for results in table.settings]
-    results = [check_table(gates, one, name) for one, name in zip(table.settings, names, strict=True)]
+    names = [clean(setting.setting) if table.other_settings else "" for setting in table.settings]
+    results = [check_table(gates, setting, name) for setting, name in zip(table.settings, names, strict=True)]
     return [
         GateResult(
             gate,
@@ -160,8 +160,8 @@ def check_study(gates: Sequence[Gate], table: Table) -> list[GateResult]:
     ]
 
 
-def _worse(gate: Gate, table: VerdictTable) -> GateResult:
-    past, unclear = [], []
+def _check_metric(gate: Gate, table: VerdictTable) -> GateResult:
+    tripped, unclear = [], []
     for row in table.rows:
         name = clean(row.variant)
         if row.low is None or row.high is None or row.kind in ("withheld", "diverged"):
@@ -170,20 +170,20 @@ def _worse(gate: Gate, table: VerdictTable) -> GateResult:
         low, high = (row.low, row.high) if table.better == "lower" else (-row.high, -row.low)
         text = f"{name}: worse by [{low:+.4g}, {high:+.4g}]"
         if low > gate.limit:
-            past.append(text)
+            tripped.append(text)
         elif high > gate.limit:
             unclear.append(text)
-    return GateResult(gate, tuple(past), tuple(unclear))
+    return GateResult(gate, tuple(tripped), tuple(unclear))
 
 
-def _slower(gate: Gate, table: VerdictTable) -> GateResult:
-    """Compare the seconds per token pair by pair; trials that shared their machine are too uncertain."""
-    past: list[str] = []
+def _check_throughput(gate: Gate, table: VerdictTable) -> GateResult:
+    """Compare the seconds per token of each pair; trials that shared a machine are too uncertain."""
+    tripped: list[str] = []
     unclear: list[str] = []
     for row in table.rows:
         name, cost = clean(row.variant), row.costs["tokens_per_second"]
         if cost.low and cost.high:
-            _timed(gate, name, cost, past, unclear)
+            _check_timing(gate, name, cost, tripped, unclear)
             continue
         if cost.rough or not cost.pairs:
             reason = "trials shared a machine or ran on several" if cost.rough else "no pair ran on one machine"
@@ -197,19 +197,19 @@ def _slower(gate: Gate, table: VerdictTable) -> GateResult:
         low, high = map(math.exp, bounds)
         text = f"{name}: {math.exp(logs.mean):.3f} times the time [{low:.3f}, {high:.3f}]"
         if low > 1 + gate.limit:
-            past.append(text)
+            tripped.append(text)
         elif high > 1 + gate.limit:
             unclear.append(text)
-    return GateResult(gate, tuple(past), tuple(unclear))
+    return GateResult(gate, tuple(tripped), tuple(unclear))
 
 
-def _timed(gate: Gate, name: str, cost: Cost, past: list[str], unclear: list[str]) -> None:
-    """Use the timing pass after the study, where its noise is below the limit."""
-    assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # the pass has all three
+def _check_timing(gate: Gate, name: str, cost: Cost, tripped: list[str], unclear: list[str]) -> None:
+    """Compare the ratio of the timing pass after the study; it trips only if its noise is below the limit."""
+    assert cost.low is not None and cost.high is not None and cost.ratio is not None  # noqa: PT018  # a timing pass sets all three
     low, high = 1 / cost.high, 1 / cost.low
     text = f"{name}: {1 / cost.ratio:.3f} times the time [{low:.3f}, {high:.3f}]"
     if low > 1 + gate.limit and cost.noise < gate.limit:
-        past.append(text)
+        tripped.append(text)
     elif high > 1 + gate.limit:
         noisy = "" if cost.noise < gate.limit else f", but two runs of the baseline differ by {cost.noise:.1%}"
         unclear.append(text + noisy)

@@ -1,7 +1,7 @@
 """Outliers among paired differences, and intervals that do not assume normal differences.
 
-Student's t holds for differences that vary symmetrically between seeds. A seed that fails now and then breaks it. The
-check below finds such seeds where they are in the sample; no check finds a failure that no seed of the study had.
+Student's t assumes differences that vary symmetrically between seeds. Seeds that fail now and then violate this. The
+check below detects such seeds in the sample; no check detects a failure that no seed of the study had.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-LEAST: Final = 4  # of three differences, none is an outlier to a third
-LARGEST: Final = 100  # pairs beyond which the mean is normal enough whatever single seeds do
-EXACT: Final = 14  # pairs up to which all subsets are counted: 2^14; of more pairs as many subsets are drawn
+MIN_PAIRS: Final = 4  # with three differences, an outlier cannot be distinguished
+MAX_PAIRS: Final = 100  # with more pairs, the mean is close to normal despite single outliers
+MAX_EXACT_PAIRS: Final = 14  # up to here all subsets are enumerated; for more pairs, as many subsets are sampled
 MAD_TO_SD: Final = 0.6745  # median absolute deviation of a standard normal variable
 
-# For n normal numbers: the 99 % quantiles of |skewness| and of the largest modified z-score, of a million samples each.
-# Either is exceeded in 1.0 % of samples of 4, and in 1.7 to 1.8 % of larger ones.
+# n -> 99 % quantiles of |skewness| and of the largest modified z-score of n normal numbers, from a million samples.
+# One or both are exceeded in 1.0 % of samples of 4 numbers, and in 1.7 to 1.8 % of larger samples.
 CUTOFFS: Final = {
     4: (1.1375, 15.976),
     5: (1.3964, 18.556),
@@ -41,20 +41,21 @@ CUTOFFS: Final = {
 def outliers(differences: Sequence[float]) -> tuple[int, ...]:
     """Return the indices of outliers: modified z-scores (Iglewicz and Hoaglin 1993) beyond a cutoff.
 
-    Where only the skewness is beyond its cutoff, the difference farthest from the median is returned.
+    If only the skewness exceeds its cutoff, the outlier is the difference farthest from the median.
     """
     n = len(differences)
-    if not LEAST <= n <= LARGEST:
+    if not MIN_PAIRS <= n <= MAX_PAIRS:
         return ()
     skew_cutoff, score_cutoff = cutoffs(n)
-    middle = _median(differences)
-    deviations = [abs(value - middle) for value in differences]
+    center = _median(differences)
+    deviations = [abs(value - center) for value in differences]
     largest, mad = max(deviations), _median(deviations)
-    if largest <= 1e-9 * max(map(abs, differences)):  # equal up to rounding
+    is_constant = largest <= 1e-9 * max(map(abs, differences))  # up to rounding
+    if is_constant:
         return ()
     if mad and MAD_TO_SD * largest / mad > score_cutoff:
         return tuple(index for index, value in enumerate(deviations) if MAD_TO_SD * value / mad > score_cutoff)
-    if abs(_skewness([(value - middle) / largest for value in differences])) > skew_cutoff:
+    if abs(_skewness([(value - center) / largest for value in differences])) > skew_cutoff:
         return (deviations.index(largest),)
     return ()
 
@@ -66,11 +67,11 @@ def cutoffs(n: int) -> tuple[float, float]:
         if few <= n <= many:
             share = (1 / few - 1 / n) / (1 / few - 1 / many)
             return low[0] + share * (high[0] - low[0]), low[1] + share * (high[1] - low[1])
-    raise ValueError(f"`n` must lie between {LEAST} and {LARGEST}, but is {n}.")
+    raise ValueError(f"`n` must lie between {MIN_PAIRS} and {MAX_PAIRS}, but is {n}.")
 
 
 def _median(values: Sequence[float]) -> float:
-    """Return the median: `statistics` costs more to import than it saves."""
+    """Return the median, without the import of `statistics`, which costs more time than it saves."""
     ordered, half = sorted(values), len(values) // 2
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
@@ -82,10 +83,10 @@ def _skewness(values: Sequence[float]) -> float:
 
 
 def sign_flip_interval(differences: Sequence[float], alpha: float) -> tuple[float, float] | None:
-    """Return the means that `sign_flip_p` does not reject at `alpha`; None where the pairs are too few.
+    """Return the interval of means that `sign_flip_p` does not reject at `alpha`; None if the pairs are too few.
 
-    Exact for symmetric differences of any shape: the true mean is equally likely between any two neighbours of the
-    2ⁿ - 1 means of subsets (Hartigan 1969, "typical values").
+    It is exact for symmetric differences of any distribution: the 2ⁿ - 1 means of subsets divide the real line into 2ⁿ
+    intervals, each of which contains the true mean with the same probability (Hartigan 1969, "typical values").
     """
     means = _subset_means(tuple(differences))
     rank = math.floor(alpha * (len(means) + 1) / 2)
@@ -101,9 +102,9 @@ def sign_flip_p(differences: Sequence[float], mean: float = 0.0) -> float:
 
 @lru_cache(maxsize=64)
 def _subset_means(differences: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the sorted means of all subsets but the empty one; of many pairs, of a fixed draw of subsets."""
+    """Return the sorted means of all nonempty subsets; for many pairs, of a fixed random sample of them."""
     n = len(differences)
-    draw = random.Random(n)
-    masks = range(1, 2**n) if n <= EXACT else (draw.randrange(1, 2**n) for _ in range(2**EXACT - 1))
-    subsets = ([value for place, value in enumerate(differences) if mask >> place & 1] for mask in masks)
+    rng = random.Random(n)
+    masks = range(1, 2**n) if n <= MAX_EXACT_PAIRS else (rng.randrange(1, 2**n) for _ in range(2**MAX_EXACT_PAIRS - 1))
+    subsets = ([value for index, value in enumerate(differences) if mask >> index & 1] for mask in masks)
     return tuple(sorted(math.fsum(subset) / len(subset) for subset in subsets))

@@ -1,7 +1,8 @@
 """Power of the paired t-test and of equivalence tests, and the uncertainty of a standard deviation.
 
-In plain Python, so that comparing needs no scipy. A power is an integral over the observed mean of the probability that
-the observed spread is small enough for the verdict: this needs no noncentral distribution, and loses no digits.
+It is plain Python, so that `compare` does not import scipy. The power is an integral over the observed mean, of the
+probability that the observed spread is small enough for the verdict. This needs no noncentral distribution, and no
+digits cancel.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Final
 from paribus.analysis.p_values import check_positive, check_rate, t_quantile
 
 MAX_SEEDS: Final = 1_000  # a study with more seeds is not realistic
-_FAR: Final = 8.5  # standard deviations beyond which a normal variable is never seen
-_PANELS: Final = 48  # of Simpson's rule between two kinks
+_MAX_Z: Final = 8.5  # a standard normal variable beyond has a probability below 1e-16
+_PANELS: Final = 48  # panels of Simpson's rule between two kinks of the integrand
 
 
 def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, float]:
-    """Return the interval of the true standard deviation of `n` normal numbers, by the chi-squared distribution."""
+    """Return the chi-squared interval of the true standard deviation, given the `sd` of `n` normal numbers."""
     check_rate("alpha", alpha)
     if n < 2:
         raise ValueError(f"`n` must be at least 2, for a spread, but is {n}.")
@@ -29,25 +30,27 @@ def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, floa
 
 
 def power_to_detect(effect: float, sd: float, n: int, alpha: float) -> float:
-    """Return the probability that the interval of `n` pairs at `alpha` excludes 0, for a true difference `effect`."""
+    """Return the probability that the interval of `n` pairs at `alpha` excludes 0, for the true difference `effect`."""
     noncentral, limit = _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
-    steep = [side * limit * spread - noncentral for spread in _steps(n - 1) for side in (-1, 1)]
-    return _expected(lambda z: abs(z + noncentral) / limit, n - 1, [-noncentral, *steep])
+    kinks = [side * limit * spread - noncentral for spread in _typical_spreads(n - 1) for side in (-1, 1)]
+    return _expected(lambda z: abs(z + noncentral) / limit, n - 1, [-noncentral, *kinks])
 
 
 def power_of_equivalence(margin: float, sd: float, n: int, alpha: float, effect: float = 0.0) -> float:
     """Return the probability that the interval of `n` pairs lies within ±`margin`, for a true `effect`."""
     check_positive("margin", margin)
-    room, noncentral, limit = _scaled(margin, sd, n), _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
-    ends = [-room - noncentral, -noncentral, room - noncentral]
-    steep = [side * (room - limit * spread) - noncentral for spread in _steps(n - 1) for side in (-1, 1)]
-    return _expected(lambda z: (room - abs(z + noncentral)) / limit, n - 1, [*ends, *steep])
+    scaled_margin, noncentral, limit = _scaled(margin, sd, n), _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
+    ends = [-scaled_margin - noncentral, -noncentral, scaled_margin - noncentral]
+    kinks = [
+        side * (scaled_margin - limit * spread) - noncentral for spread in _typical_spreads(n - 1) for side in (-1, 1)
+    ]
+    return _expected(lambda z: (scaled_margin - abs(z + noncentral)) / limit, n - 1, [*ends, *kinks])
 
 
-def _steps(df: int) -> tuple[float, ...]:
-    """Return the spreads between which nearly all lie: there the probability rises from 0 to 1."""
-    near = 6 / math.sqrt(2 * df)
-    return (max(0.0, 1 - near), 1.0, 1 + near)
+def _typical_spreads(df: int) -> tuple[float, ...]:
+    """Return a low, a central and a high spread; its distribution function rises from 0 to 1 between the outer two."""
+    six_sd = 6 / math.sqrt(2 * df)
+    return (max(0.0, 1 - six_sd), 1.0, 1 + six_sd)
 
 
 def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
@@ -62,17 +65,17 @@ def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
     return high
 
 
-def seeds_for_power(reached: Callable[[int], float], power: float, limit: int = MAX_SEEDS) -> int | None:
-    """Return the fewest seeds that reach the power, by `reached` of a number of seeds; None beyond `limit`."""
+def seeds_for_power(power_of: Callable[[int], float], power: float, limit: int = MAX_SEEDS) -> int | None:
+    """Return the smallest number of seeds n with `power_of(n)` of at least `power`; None beyond `limit`."""
     check_rate("power", power)
     low, high = 1, 2
-    while reached(high) < power:
+    while power_of(high) < power:
         if high >= limit:
             return None
         low, high = high, min(2 * high, limit)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) >= power else (middle, high)
+        low, high = (low, middle) if power_of(middle) >= power else (middle, high)
     return high
 
 
@@ -85,16 +88,18 @@ def _scaled(size: float, sd: float, n: int) -> float:
 
 
 def _expected(bound: Callable[[float], float], df: int, kinks: Sequence[float]) -> float:
-    """P(S ≤ bound(Z)) for a standard normal Z and an independent spread S of `df` degrees of freedom around 1."""
+    """P(S ≤ bound(Z)) for a standard normal Z and an independent S with df S² chi-squared of `df` degrees of freedom.
+
+    The integral is divided at `kinks`, the points z at which the integrand bends or rises steeply.
+    """
 
     def integrand(z: float) -> float:
         upper = bound(z)
         density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
         return density * chi_squared_cdf(df * upper * upper, df) if upper > 0 else 0.0
 
-    inner = [place for place in kinks if -_FAR < place < _FAR]
-    places = [-_FAR, *sorted(inner), _FAR]
-    total = math.fsum(_simpson(integrand, low, high) for low, high in pairwise(places))
+    ends = [-_MAX_Z, *sorted(kink for kink in kinks if -_MAX_Z < kink < _MAX_Z), _MAX_Z]
+    total = math.fsum(_simpson(integrand, low, high) for low, high in pairwise(ends))
     return min(1.0, total)
 
 
@@ -113,11 +118,11 @@ def chi_squared_cdf(x: float, df: float) -> float:
     a, x = df / 2, x / 2
     if x <= 0:
         return 0.0
-    far = 12 * math.sqrt(a) + 40  # standard deviations beyond which a double knows no difference from 0 or 1
-    if abs(x - a) > far:
+    # Farther from the mean, the result equals 0 or 1 in double precision.
+    if abs(x - a) > 12 * math.sqrt(a) + 40:
         return 0.0 if x < a else 1.0
     front = math.exp(a * math.log(x) - x - math.lgamma(a))
-    return front * _series(a, x) if x < a + 1 else 1.0 - front * _fraction(a, x)
+    return front * _series(a, x) if x < a + 1 else 1.0 - front * _continued_fraction(a, x)
 
 
 @lru_cache(maxsize=4096)
@@ -134,7 +139,7 @@ def chi_squared_quantile(p: float, df: float) -> float:
 
 
 def _series(a: float, x: float) -> float:
-    """Γ(a) e^x x^-a times the lower tail, for x below a + 1 (DLMF 8.7.1)."""
+    """Γ(a) e^x x^-a P(a, x) by its series, for x < a + 1 (DLMF 8.7.1)."""
     term = total = 1 / a
     step = a
     while term > 1e-17 * total:
@@ -144,8 +149,8 @@ def _series(a: float, x: float) -> float:
     return total
 
 
-def _fraction(a: float, x: float) -> float:
-    """The same for the upper tail by Lentz's method, for x above a + 1 (DLMF 8.9.2)."""
+def _continued_fraction(a: float, x: float) -> float:
+    """Γ(a) e^x x^-a (1 - P(a, x)) by its continued fraction and Lentz's method, for x ≥ a + 1 (DLMF 8.9.2)."""
     b = x + 1 - a
     c, d = 1e300, 1 / b
     value = d

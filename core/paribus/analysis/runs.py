@@ -1,4 +1,4 @@
-"""Sets of trials that are read from folders, without a study, and the conditions that two sets must share."""
+"""Sets of trials read from folders without a study, and the conditions that two sets must share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.analysis.costs import machine_key
-from paribus.analysis.formatting import clean
+from paribus.analysis.formatting import MAX_NAMES, clean
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, join_names
 from paribus.planning.comparability import CONDITIONS
@@ -18,12 +18,11 @@ from paribus.storage.atomic import read_json
 from paribus.storage.saved_model import RECORD, find_model
 from paribus.storage.store import TRIAL
 
-CODE_DIGITS: Final = 12  # digits of a code hash that are shown; as many of them as one likes are accepted
-MIN_CODE_DIGITS: Final = 6
-MOST: Final = 8
+CODE_DIGITS: Final = 12  # digits of a code hash that are shown
+MIN_CODE_DIGITS: Final = 6  # digits that `NAME@CODE` needs at least
 PREVIOUS: Final = "previous"
 MAX_CHANGES: Final = 6
-# The specs of two single trials may differ, so conditions that only specs show are not checked.
+# Two single trials may have different specs, so conditions that concern only the specs are not checked.
 _CODES: Final = frozenset(
     {"other-corpus", "other-tokenizer", "other-validation", "other-steps", "other-versions", "other-machine"}
 )
@@ -39,45 +38,45 @@ class TrialSet:
     """The trials on one side of a comparison."""
 
     name: str
-    is_single: bool  # one trial, and not a folder of them
+    is_single: bool  # a trial was named, not a folder of trials
     trials: Mapping[Key, TrialEntry]
     notes: tuple[str, ...] = ()
 
 
 def load_trial_set(text: str, store: Path) -> TrialSet | None:
-    """Return the trials that `text` names: a trial's folder or identity, a folder, or a study of the store; else None.
+    """Return the trials that `text` names: folder or identity of a trial, a folder of trials, or a study of the store.
 
-    `NAME@previous` selects the record before that of the latest code for each trial, `NAME@CODE` that of one code.
+    `NAME@CODE` selects the records of one code, `NAME@previous` for each trial the latest record of an earlier code.
+    Return None if `text` names no trials.
     """
     name, code = (text, "") if os.path.lexists(text) or "@" not in text else text.rsplit("@", 1)
     try:
-        place = find_model(name, store)
-        if (place / RECORD).is_file():
-            return TrialSet(name=clean(str(place)), is_single=True, trials=_one(_entry(place)))
-        for folder in (place, store / name):
-            if folder.is_dir() and any(path.is_dir() for path in folder.iterdir()):
-                return _set(folder, code)
+        path = find_model(name, store)
+        if (path / RECORD).is_file():
+            entry = _read_entry(path)
+            trials = {(spec_key(entry.spec), entry.seed): entry}
+            return TrialSet(name=clean(str(path)), is_single=True, trials=trials)
+        for folder in (path, store / name):
+            if folder.is_dir() and any(child.is_dir() for child in folder.iterdir()):
+                return _trial_set(folder, code)
     except (OSError, ValueError):
         return None
     return None
 
 
-def _one(entry: TrialEntry) -> dict[Key, TrialEntry]:
-    return {(spec_key(entry.spec), entry.seed): entry}
-
-
 def spec_key(spec: Mapping[str, Any]) -> str:
-    """Return a digest of a spec, independent of its seed and of the code of the trial that it begins from."""
-    began = spec.get("from")
-    plain = {**spec, "seed": 0, **({"from": {**began, "trial": ""}} if isinstance(began, Mapping) else {})}
-    return identity_of(plain, "", "")
+    """Return a digest of a spec without its seed and without the identity of the trial that it starts from."""
+    source = spec.get("from")
+    common = {**spec, "seed": 0, **({"from": {**source, "trial": ""}} if isinstance(source, Mapping) else {})}
+    return identity_of(common, "", "")
 
 
-def _entry(folder: Path) -> TrialEntry:
+def _read_entry(folder: Path) -> TrialEntry:
+    """Return the trial of a folder with a record; a `StoreError` if the record is damaged."""
     record = read_json(folder / RECORD)
-    document_file = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
+    planned_trial = read_json(folder / TRIAL) if (folder / TRIAL).is_file() else {}
     try:
-        document = {"identity": record["identity"], "spec": record["spec"], "changes": {}, **document_file}
+        document = {"identity": record["identity"], "spec": record["spec"], "changes": {}, **planned_trial}
         return TrialEntry(
             variant=str(document.get("variant") or "trial"),
             seed=int(record["spec"]["seed"]),
@@ -86,17 +85,19 @@ def _entry(folder: Path) -> TrialEntry:
             state=record["result"]["state"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        message = f"this is the record of no trial: {type(error).__name__} {error}"
+        message = f"this file is not the record of a trial: {type(error).__name__} {error}"
         raise StoreError(Problem(code="damaged", location=str(folder / RECORD), message=message)) from error
 
 
-def _set(folder: Path, code: str) -> TrialSet:
-    """Return the latest record of each spec and seed; damaged records, and those of other code, are named."""
+def _trial_set(folder: Path, code: str) -> TrialSet:
+    """Return the latest record of each spec and seed, of one code if given; notes name damaged records."""
     entries_by_key: dict[Key, list[TrialEntry]] = {}
     damaged: list[str] = []
-    for subfolder in _folders(folder):
+    for subfolder in sorted(folder.iterdir()):
+        if not (subfolder / RECORD).is_file():
+            continue
         try:
-            entry = _entry(subfolder)
+            entry = _read_entry(subfolder)
         except StoreError as error:
             damaged.append(f"Skipped: {clean(error.problems[0].message)} ({clean(subfolder.name)})")
             continue
@@ -104,28 +105,24 @@ def _set(folder: Path, code: str) -> TrialSet:
     codes = list(dict.fromkeys(_code(entry) for versions in entries_by_key.values() for entry in versions))
     if code:
         entries_by_key = {
-            key: matching for key, versions in entries_by_key.items() if (matching := _chosen(versions, code))
+            key: matching for key, versions in entries_by_key.items() if (matching := _entries_of_code(versions, code))
         }
     if not entries_by_key:
         suffix = f" of the code {clean(code)}" if code != PREVIOUS else " of an earlier code"
         message = f"`{folder}` has no record" + (suffix if code else "")
         valid = (
-            f"the codes {join_names((subfolder[:CODE_DIGITS] for subfolder in codes), MOST)}"
+            f"the codes {join_names((digest[:CODE_DIGITS] for digest in codes), MAX_NAMES)}"
             if codes
             else "a folder of trials"
         )
         raise NotComparableError(Problem(code="no-records", message=message, valid=valid))
-    several = sum(len(versions) > 1 for versions in entries_by_key.values())
+    count = sum(len(versions) > 1 for versions in entries_by_key.values())
     notes = [
-        f"Of {several} trials with records of several codes, the latest is used; NAME@previous is the one before"
-    ] * bool(several)
+        f"Of {count} trials with records of several codes, the latest is used; NAME@previous is the one before"
+    ] * bool(count)
     latest = {key: max(versions, key=_ended) for key, versions in entries_by_key.items()}
     label = f"{clean(str(folder))}{f'@{clean(code)}' if code else ''}"
-    return TrialSet(name=label, is_single=False, trials=latest, notes=(*damaged[:MOST], *notes))
-
-
-def _folders(folder: Path) -> Iterator[Path]:
-    yield from (subfolder for subfolder in sorted(folder.iterdir()) if (subfolder / RECORD).is_file())
+    return TrialSet(name=label, is_single=False, trials=latest, notes=(*damaged[:MAX_NAMES], *notes))
 
 
 def _ended(entry: TrialEntry) -> float:
@@ -136,7 +133,7 @@ def _code(entry: TrialEntry) -> str:
     return str(entry.trial.get("code") or "unknown")
 
 
-def _chosen(versions: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
+def _entries_of_code(versions: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
     if code == PREVIOUS:
         latest = _code(max(versions, key=_ended))
         return [entry for entry in versions if _code(entry) != latest]
@@ -144,14 +141,14 @@ def _chosen(versions: Sequence[TrialEntry], code: str) -> list[TrialEntry]:
 
 
 def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Yield a line each for code, data, versions and machine: what changed, or that it is the same."""
+    """Yield a line each for code, data, versions and machine: the change, or that it is the same."""
     yield f"code:     {_code_changes(pairs)}"
-    kinds: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
+    readers: tuple[tuple[str, Callable[[TrialEntry], Any]], ...] = (
         ("data", _data_text),
         ("versions", _versions_text),
         ("machine", lambda entry: " ".join(value for _, value in machine_key(entry)) or "unknown"),
     )
-    for name, read in kinds:
+    for name, read in readers:
         baseline, candidate = (list(dict.fromkeys(clean(read(pair[side])) for pair in pairs)) for side in (0, 1))
         if baseline == candidate:
             text = f"the same ({join_names(baseline, MAX_CHANGES)})"
@@ -163,17 +160,17 @@ def environment_changes(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def _code_changes(pairs: Sequence[Pair]) -> str:
-    """Describe changes of code by variant: a record has one hash of the code of all components of its trial."""
-    moved: dict[str, None] = {}
+    """Describe changes of code by variant, as a record has one hash of the code of all components of its trial."""
+    changes: dict[str, None] = {}
     hashes = [[str(entry.trial.get("code") or "unknown")[:CODE_DIGITS] for entry in pair] for pair in pairs]
     for (_, candidate), (old, new) in zip(pairs, hashes, strict=True):
         if old != new:
-            moved[f"{clean(candidate.variant)} {old} → {new}"] = None
-    if not moved:
+            changes[f"{clean(candidate.variant)} {old} → {new}"] = None
+    if not changes:
         return f"the same ({join_names(dict.fromkeys(old for old, _ in hashes), MAX_CHANGES)})"
     variants = {entry.variant for _, entry in pairs}
-    some = f"; the same for {len(variants) - len(moved)} more" if len(variants) > len(moved) else ""
-    return f"{join_names(moved, MAX_CHANGES)}{some}"
+    unchanged = f"; the same for {len(variants) - len(changes)} more" if len(variants) > len(changes) else ""
+    return f"{join_names(changes, MAX_CHANGES)}{unchanged}"
 
 
 def _data_text(entry: TrialEntry) -> str:
@@ -188,24 +185,24 @@ def _versions_text(entry: TrialEntry) -> str:
 def _version_changes(pair: Pair) -> str:
     """Describe the versions that differ between the trials of a pair."""
     baseline, candidate = (entry.provenance.get("versions") or {} for entry in pair)
-    moved = [
+    changes = [
         f"{clean(name)} {clean(str(baseline.get(name, 'none')))} → {clean(str(candidate.get(name, 'none')))}"
         for name in dict.fromkeys([*baseline, *candidate])
         if baseline.get(name) != candidate.get(name)
     ]
-    return join_names(moved, MAX_CHANGES)
+    return join_names(changes, MAX_CHANGES)
 
 
 def check_same_conditions(pairs: Sequence[Pair], *, across: bool, strict: bool = False) -> list[str]:
-    """Raise a `NotComparableError` where pairs differ in data, budget or machine; return a warning if `across`.
+    """Return warnings; raise a `NotComparableError` if pairs differ in data, budget or machine, unless `across`.
 
-    Another processor or number of threads is refused only if `strict`, and is a warning otherwise.
+    A different processor or number of threads is an error with `strict`, else a warning.
     """
-    marked = [
+    machine_differences = [
         f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}"
         for condition in CONDITIONS
         if condition.withholds == "strict verdicts" and condition.recorded is not None
-        if (lines := [f"{one} against {other}" for one, other in _unlike(pairs, condition.recorded)])
+        if (lines := [f"{old} against {new}" for old, new in _differing_values(pairs, condition.recorded)])
     ]
     problems = [
         Problem(
@@ -215,27 +212,33 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool, strict: bool =
         )
         for condition in CONDITIONS
         if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
-        if (lines := [f"{_short(one)} against {_short(other)}" for one, other in _unlike(pairs, condition.recorded)])
+        if (
+            lines := [
+                f"{_short(before)} against {_short(after)}"
+                for before, after in _differing_values(pairs, condition.recorded)
+            ]
+        )
     ]
-    if strict and marked:
-        problems.append(Problem(code="mixed-machines", message="; ".join(marked), valid=_VALID))
+    if strict and machine_differences:
+        problems.append(Problem(code="mixed-machines", message="; ".join(machine_differences), valid=_VALID))
     if problems and not across:
         raise NotComparableError(*problems)
     summary = "; ".join(problem.message for problem in problems)
-    refused = [f"ACROSS MACHINES: {summary}: the differences below may not come from the code"] if problems else []
-    return [*refused, *(f"{line}: it rounds sums in another order" for line in ([] if strict else marked))]
+    allowed = [f"ACROSS MACHINES: {summary}: the differences below may not come from the code"] if problems else []
+    return [*allowed, *(f"{line}: it rounds sums in another order" for line in ([] if strict else machine_differences))]
 
 
-def _unlike(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> Iterator[tuple[Any, Any]]:
-    listed_pairs: list[tuple[Any, Any]] = []
+def _differing_values(pairs: Sequence[Pair], read: Callable[[TrialEntry], Any]) -> list[tuple[Any, Any]]:
+    """Return the values that differ between the two sides of a pair, each pair of values once."""
+    values: list[tuple[Any, Any]] = []
     for pair in pairs:
         baseline, candidate = map(read, pair)
-        if baseline != candidate and (baseline, candidate) not in listed_pairs:
-            listed_pairs.append((baseline, candidate))
-            yield baseline, candidate
+        if baseline != candidate and (baseline, candidate) not in values:
+            values.append((baseline, candidate))
+    return values
 
 
 def _short(value: Any) -> str:
-    """Return a value with the first digits of each digest."""
+    """Return a value as text, with the first digits of each digest."""
     parts = value if isinstance(value, list) else [value]
     return ", ".join(clean(str(part))[:CODE_DIGITS] for part in parts)

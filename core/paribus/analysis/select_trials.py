@@ -1,118 +1,114 @@
-"""Selection of the trials of a table: those that are in it, notes on those that are not, and whether they compare."""
+"""Selection of the trials of a table, with notes on the other trials, and the check that the trials compare."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
+from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.comparability import CONDITIONS, differing_names
 from paribus.planning.older_records import DATA
 from paribus.specs.diff import touches
 
-MAX_CHANGES = 8  # names in a note
-MOST = 24  # failures that are told one by one
-FAILED_STATES = ("failed", "out-of-memory", "timeout")
+MAX_FAILURES: Final = 24  # failed or excluded trials that get a line each
+FAILED_STATES: Final = ("failed", "out-of-memory", "timeout")
 
 TrialsByVariant = Mapping[str, Mapping[int, TrialEntry]]  # variant -> seed -> trial
 
 
 @final
 class Selection(NamedTuple):
-    """One trial for each variant and seed that has any, and a line for each departure from the plan."""
+    """One trial for each variant and seed that has any, and a note on each deviation from the plan."""
 
     trials: TrialsByVariant
     notes: tuple[str, ...]
 
 
 def select(entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Selection:
-    """Select a trial for each variant and seed; stale records are left out, and named where nothing replaces them."""
+    """Select a trial for each variant and seed, without stale records; notes name those without a replacement."""
     planned: list[TrialEntry] = []
-    foreign = 0
+    unplanned_count = 0
     for entry in entries:
         if entry.variant in comparison.variants and entry.seed in comparison.seeds:
             planned.append(entry)
         else:
-            foreign += 1
+            unplanned_count += 1
     trials: dict[str, dict[int, TrialEntry]] = {name: {} for name in comparison.variants}
     for entry in sorted((entry for entry in planned if not entry.changed), key=_rank):
         trials[entry.variant].setdefault(entry.seed, entry)
-    chosen = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
-    recorded = {(entry.variant, entry.seed) for entry in chosen if entry.record is not None}
+    selected = [entry for variant_trials in trials.values() for entry in variant_trials.values()]
+    recorded = {(entry.variant, entry.seed) for entry in selected if entry.record is not None}
     skipped = [entry for entry in planned if entry.changed and (entry.variant, entry.seed) not in recorded]
     notes = (
-        *_excluded(comparison.excluded),
-        *_skipped(skipped, foreign),
-        *_unfinished(chosen),
-        *_failures(chosen),
+        *_excluded_notes(comparison.excluded),
+        *_skipped_notes(skipped, unplanned_count),
+        *_unfinished_notes(selected),
+        *_failure_notes(selected),
     )
     return Selection(trials, notes)
 
 
 def _rank(entry: TrialEntry) -> tuple[bool, float]:
-    """Sort a record first, then the latest."""
+    """Return a sort key: trials with a record first, the latest of them first."""
     return entry.record is None, -float(entry.provenance.get("ended") or 0)
 
 
-def _skipped(stale: Sequence[TrialEntry], foreign: int) -> Iterator[str]:
-    by_change: dict[tuple[str, ...], list[TrialEntry]] = {}
+def _skipped_notes(stale: Sequence[TrialEntry], unplanned_count: int) -> Iterator[str]:
+    entries_by_changes: dict[tuple[str, ...], list[TrialEntry]] = {}
     for entry in stale:
-        by_change.setdefault(entry.changed, []).append(entry)
-    for changed, entries in by_change.items():
+        entries_by_changes.setdefault(entry.changed, []).append(entry)
+    for changed, entries in entries_by_changes.items():
         advice = "" if DATA in changed else "; `paribus verify` tells whether this code computes the same"
-        yield f"Skipped: {_counted(entries)}, because of changes since: {join_names(changed, MAX_CHANGES)}{advice}"
-    if foreign:
-        yield f"Skipped: {_plural(foreign, 'trial')} of variants or seeds that the study no longer has"
+        yield f"Skipped: {_count_text(entries)}, because of changes since: {join_names(changed, MAX_NAMES)}{advice}"
+    if unplanned_count:
+        yield f"Skipped: {plural(unplanned_count, 'trial')} of variants or seeds that the study no longer has"
 
 
-def _excluded(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
-    for name, reason in cells[:MOST]:
+def _excluded_notes(cells: Sequence[tuple[str, str]]) -> Iterator[str]:
+    for name, reason in cells[:MAX_FAILURES]:
         yield f"Excluded: {name}: {reason}"
-    if len(cells) > MOST:
-        yield f"{len(cells) - MOST} more excluded: `paribus check` lists them"
+    if len(cells) > MAX_FAILURES:
+        yield f"{len(cells) - MAX_FAILURES} more excluded: `paribus check` lists them"
 
 
-def _unfinished(chosen: Sequence[TrialEntry]) -> Iterator[str]:
-    states = Counter(entry.state for entry in chosen if entry.record is None and entry.state not in FAILED_STATES)
+def _unfinished_notes(selected: Sequence[TrialEntry]) -> Iterator[str]:
+    states = Counter(entry.state for entry in selected if entry.record is None and entry.state not in FAILED_STATES)
     if states:
         yield "Not finished: " + join_names(f"{count} {state}" for state, count in sorted(states.items()))
 
 
-def _failures(chosen: Sequence[TrialEntry]) -> Iterator[str]:
-    failed = [entry for entry in chosen if entry.record is None and entry.state in FAILED_STATES]
-    for entry in failed[:MOST]:
+def _failure_notes(selected: Sequence[TrialEntry]) -> Iterator[str]:
+    failed = [entry for entry in selected if entry.record is None and entry.state in FAILED_STATES]
+    for entry in failed[:MAX_FAILURES]:
         reason = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
         yield f"{entry.variant} seed {entry.seed}: {entry.state}: {reason}"
-    if len(failed) > MOST:
-        yield f"{len(failed) - MOST} more failed"
+    if len(failed) > MAX_FAILURES:
+        yield f"{len(failed) - MAX_FAILURES} more failed"
 
 
-def _counted(entries: Sequence[TrialEntry]) -> str:
+def _count_text(entries: Sequence[TrialEntry]) -> str:
     """`3 records (mqa: seeds 0, 1, 2)`."""
-    seeds: dict[str, list[int]] = {}
+    seeds_by_variant: dict[str, list[int]] = {}
     for entry in entries:
-        seeds.setdefault(entry.variant, []).append(entry.seed)
-    places = "; ".join(f"{name}: seed {join_names(sorted(variant_seeds), 8)}" for name, variant_seeds in seeds.items())
-    return f"{_plural(len(entries), 'record')} ({places})"
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+        seeds_by_variant.setdefault(entry.variant, []).append(entry.seed)
+    texts = (f"{name}: seed {join_names(sorted(seeds), MAX_NAMES)}" for name, seeds in seeds_by_variant.items())
+    return f"{plural(len(entries), 'record')} ({'; '.join(texts)})"
 
 
 def check_records_comparable(trials: TrialsByVariant, comparison: ComparisonSpec, notes: Sequence[str] = ()) -> None:
-    """Raise a `NotComparableError` with every reason why the finished trials do not belong in one table.
+    """Raise a `NotComparableError` with all reasons why the finished trials do not belong in one table.
 
-    `notes` name the trials that were skipped before: where none remains, they are the reason.
+    `notes` on the selection are part of the error if no record remains.
     """
     recorded = [
         entry for variant_trials in trials.values() for entry in variant_trials.values() if entry.record is not None
     ]
     if not recorded:
-        place = f" in {comparison.store}" if comparison.store else ""
-        message = ". ".join((f"the study `{comparison.study}` has no record to compare{place}", *notes))
+        location = f" in {comparison.store}" if comparison.store else ""
+        message = ". ".join((f"the study `{comparison.study}` has no record to compare{location}", *notes))
         raise NotComparableError(Problem(code="no-records", message=message, valid="`paribus run`, and then compare"))
     done = {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
     problems = [*_condition_problems(done, comparison), *_metric_problems(done, comparison.metric)]
@@ -121,7 +117,7 @@ def check_records_comparable(trials: TrialsByVariant, comparison: ComparisonSpec
 
 
 def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec) -> Iterator[Problem]:
-    """Compare all trials with the first finished one, of the baseline where it has any."""
+    """Compare all trials with the first finished one, of the baseline if possible."""
     order = sorted(done, key=lambda name: name != comparison.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
     if reference is None:
@@ -154,21 +150,26 @@ def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> I
         name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
     ]
     if missing:
-        have = dict.fromkeys(key for entries in done.values() for entry in entries for key in entry.result["metrics"])
-        message = f"{join_names(missing, 8)} did not measure `{metric}`"
-        yield Problem(
-            code="unknown-metric", path=_path(missing), message=message, valid=join_names(have) or "none was measured"
+        measured = dict.fromkeys(
+            key for entries in done.values() for entry in entries for key in entry.result["metrics"]
         )
-    early = [name for name, entries in done.items() if any(_early(entry) for entry in entries)]
+        message = f"{join_names(missing, MAX_NAMES)} did not measure `{metric}`"
+        yield Problem(
+            code="unknown-metric",
+            path=_path(missing),
+            message=message,
+            valid=join_names(measured) or "none was measured",
+        )
+    early = [name for name, entries in done.items() if any(_is_early(entry) for entry in entries)]
     if early:
-        message = f"{join_names(early, 8)} was measured before its last step, where others were not"
+        message = f"{join_names(early, MAX_NAMES)} was measured before its last step, where others were not"
         yield Problem(
             code="no-final-metric", path=_path(early), message=message, valid="the metric of the last step, for all"
         )
 
 
-def _early(entry: TrialEntry) -> bool:
-    """Return whether the metrics are from a step before the last, which may have been selected as the best."""
+def _is_early(entry: TrialEntry) -> bool:
+    """Return whether the metrics are of a step before the last, which may have been selected as the best."""
     curve = entry.result.get("curve") or []
     return bool(curve) and curve[-1]["step"] != entry.result["steps"]
 

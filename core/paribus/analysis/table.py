@@ -16,8 +16,20 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
-TOLD: Final = ("kind", "verdict", "n", "planned", "difference", "low", "high", "level", "p", "needs", "needs_range")
-BARE: Final = ("baseline", "aliases", "outliers", "across")  # said only where there is something to say
+CLAIM_FIELDS: Final = (
+    "kind",
+    "verdict",
+    "n",
+    "planned",
+    "difference",
+    "low",
+    "high",
+    "level",
+    "p",
+    "needs",
+    "needs_range",
+)
+OPTIONAL_FIELDS: Final = ("baseline", "aliases", "outliers", "across")  # left out of JSON where they are empty
 
 RowKind = Kind | Literal["withheld", "failed", "baseline"]
 
@@ -25,31 +37,31 @@ RowKind = Kind | Literal["withheld", "failed", "baseline"]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One variant, step or effect. A row without a claim has no interval, and a withheld one no difference."""
+    """A variant, step or effect. A row without a claim has no interval; a withheld row also has no difference."""
 
     variant: str
     kind: RowKind
     verdict: str
-    n: int  # pairs that the difference is of; of the baseline: its finished trials
+    n: int  # number of pairs of the difference; for the baseline, of its finished trials
     planned: int
     done: int = 0  # trials with a result
     diverged: int = 0
     failed: int = 0
-    mean: float | None = None  # of the metric, over the trials that n counts; of an effect there is none
+    mean: float | None = None  # mean of the metric over the n trials; None for an effect
     difference: float | None = None
     low: float | None = None
     high: float | None = None
-    level: float | None = None  # of the interval
+    level: float | None = None  # confidence level of the interval
     p: float | None = None
     needs: int | None = None
     needs_range: tuple[int, int | None] | None = None  # for the ends of the 95 % interval of the standard deviation
     variance_reduction: float | None = None
-    learned: bool | None = None  # whether it beats the unigram baseline; None where that is unknown
-    unlearned: int = 0  # trials that are not below it
+    learned: bool | None = None  # the mean beats the unigram baseline; None if unknown
+    unlearned: int = 0  # number of trials that do not beat the unigram baseline
     costs: Mapping[str, Cost] = field(default_factory=dict)
-    label: str = ""  # of the baseline: its name with its values of what is varied
-    baseline: str = ""  # of a step: the rung below it
-    aliases: tuple[str, ...] = ()  # of an effect: what it is not told apart from
+    label: str = ""  # name of the baseline with its values of the varied options
+    baseline: str = ""  # rung below, for a step of a ladder
+    aliases: tuple[str, ...] = ()  # effects that a fraction confounds with this one
     outliers: tuple[int, ...] = ()  # seeds whose differences are outliers
     across: tuple[int, ...] = ()  # seeds whose pairs ran on two processors, or with two numbers of threads
 
@@ -81,23 +93,24 @@ class Row:
 
     def claim(self) -> dict[str, Any]:
         """Return the verdict and its numbers, without counts of single trials."""
-        bare = {key: value for key in BARE if (value := getattr(self, key))}
-        plain = {key: value for key, value in vars(self).items() if key in TOLD}
-        return replace_infinite({**plain, "verdict": self.summary, **bare})
+        optional = {key: value for key in OPTIONAL_FIELDS if (value := getattr(self, key))}
+        claim = {key: value for key, value in vars(self).items() if key in CLAIM_FIELDS}
+        return replace_infinite({**claim, "verdict": self.summary, **optional})
 
     def to_json(self, metric: str) -> dict[str, Any]:
-        plain = {key: value for key, value in vars(self).items() if key not in ("variant", "label", "costs", *BARE)}
+        separate = ("variant", "label", "costs", *OPTIONAL_FIELDS)
+        fields = {key: value for key, value in vars(self).items() if key not in separate}
         costs: dict[str, Any] = {"contended": self.costs["tokens_per_second"].rough}
         for name, cost in self.costs.items():
             costs |= {name: cost.value, f"{name}_ratio": cost.ratio}
             if cost.low is not None:
                 costs[f"{name}_interval"] = [cost.low, cost.high]
-        bare = {key: list(value) for key in ("outliers", "across") if (value := getattr(self, key))}
-        return replace_infinite({"variant": self.variant, "metric": metric, **plain, **bare, **costs})
+        optional = {key: list(value) for key in ("outliers", "across") if (value := getattr(self, key))}
+        return replace_infinite({"variant": self.variant, "metric": metric, **fields, **optional, **costs})
 
 
 def verdict_fields(verdict: Verdict) -> dict[str, Any]:
-    """Return the fields of a row that come from its verdict; without an interval it has no level."""
+    """Return the fields of a row that come from its verdict; without an interval, the level is None."""
     return {
         "kind": verdict.kind,
         "verdict": verdict.text,
@@ -122,12 +135,12 @@ def replace_infinite(row: Mapping[str, Any]) -> dict[str, Any]:
 class Family:
     """Rows whose verdicts are corrected together, with their caption."""
 
-    key: str  # what it is called in JSON
+    key: str  # key in JSON
     title: str
     rows: tuple[Row, ...]
     caption: tuple[str, ...]
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
-    withheld: bool = False  # whether what is withheld here is a failure of the study, and not of its design
+    withheld: bool = False  # a withheld row is a failure of the study, not a limit of its design
 
     @property
     def ok(self) -> bool:
@@ -145,21 +158,21 @@ class Family:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Lines under a title that stand above the tables, and the same as JSON."""
+    """Lines under a title above the tables, and the same facts as JSON."""
 
-    key: str  # what it is called in JSON
+    key: str  # key in JSON
     title: str
     lines: tuple[str, ...]
     document: Mapping[str, Any]
-    ok: bool = True  # whether all is there that the study plans
+    ok: bool = True  # everything that the study plans is there
 
 
-Columns: TypeAlias = Sequence[str] | None  # their names, or None for the usual ones
-TEXT_WIDTH: Final = 80  # of a printed table, in columns
+Columns: TypeAlias = Sequence[str] | None  # names of columns; None for the default ones
+TEXT_WIDTH: Final = 80  # characters in a line of a printed table
 
 
 class Renderer(Protocol):
-    """Output formats of a table. `paribus.compare` hands one in, so that `print(table)` and the others work."""
+    """Output formats of a table. `paribus.compare` sets it, so that `print(table)` and the other formats work."""
 
     def text(self, table: Table, width: int) -> str:
         """Return the table as plain text."""
@@ -186,7 +199,7 @@ class Renderer(Protocol):
 @final
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Table:
-    """The verdicts of a study: `print(table)` shows them, and so does a notebook."""
+    """The verdicts of a study, which `print(table)` and a notebook show."""
 
     study: str
     metric: str
@@ -196,29 +209,29 @@ class Table:
     seeds: tuple[int, ...]
     baseline: Row
     rows: tuple[Row, ...]
-    caption: tuple[str, ...]  # how it is to be read, and how far it holds
-    warnings: tuple[str, ...]  # what weakens it
-    notes: tuple[str, ...]  # trials that are not in it, and why
+    caption: tuple[str, ...]  # how to read the table, and what it generalises over
+    warnings: tuple[str, ...]  # facts that weaken the table
+    notes: tuple[str, ...]  # trials that are not in the table, and why
     certificates: Mapping[str, Certificate]
-    correction: str = ""  # of its verdicts: `Holm over 4 variants`
-    stage: str = ""  # at whose end the metric is measured, of a study with several
+    correction: str = ""  # correction of the verdicts: `Holm over 4 variants`
+    stage: str = ""  # stage at whose end the metric is measured, in a study with several
     families: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
-    setting: str = ""  # in which it was held, of a study with several
-    other_settings: tuple[Table, ...] = ()  # the same in the other settings
-    sections: tuple[Section, ...] = ()  # what is said of all of them: what transfers, what was tuned
-    differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by variant and seed
-    renderer: Renderer | None = field(default=None, compare=False)  # without one, a table prints as its `repr`
+    setting: str = ""  # name of the setting, in a study with several
+    other_settings: tuple[Table, ...] = ()  # tables of the other settings
+    sections: tuple[Section, ...] = ()  # facts about all settings: transfer between scales, tuning
+    differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # variant -> seed -> difference
+    renderer: Renderer | None = field(default=None, compare=False)  # None: the table prints as its `repr`
 
     @property
     def ok(self) -> bool:
         """Return whether every planned trial has a result and no verdict is withheld, as exit code 0 reports."""
-        rows = [row for part in self.settings for row in (part.baseline, *part.rows)]
-        whole = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
-        families = [family for part in self.settings for family in part.families]
-        return whole and all(part.ok for part in families) and all(part.ok for part in self.sections)
+        rows = [row for table in self.settings for row in (table.baseline, *table.rows)]
+        rows_ok = all(row.kind != "withheld" and row.done == row.planned and not row.diverged for row in rows)
+        families = [family for table in self.settings for family in table.families]
+        return rows_ok and all(family.ok for family in families) and all(section.ok for section in self.sections)
 
     def with_renderer(self, renderer: Renderer) -> Table:
-        """Return the table of a study, and of its other settings, with the renderer that prints them."""
+        """Return this table and those of the other settings with the renderer that prints them."""
         settings = tuple(replace(setting, renderer=renderer) for setting in self.other_settings)
         return replace(self, renderer=renderer, other_settings=settings)
 
@@ -239,7 +252,7 @@ class Table:
         return repr(self) if self.renderer is None else self.renderer.markdown(self, columns)
 
     def to_latex(self, columns: Columns = None) -> str:
-        """Return a table for one column of a paper, and one of the costs for a page; or one with these columns."""
+        """Return a table for one column of a paper and a table of costs for a full page, or one with these columns."""
         return self._render.latex(self, columns)
 
     def to_csv(self, columns: Columns = None) -> str:
@@ -247,11 +260,11 @@ class Table:
         return self._render.csv(self, columns)
 
     def to_dataframe(self) -> DataFrame:
-        """Return the rows as a data frame: those of `to_csv`. This needs the extra `pandas`."""
+        """Return the rows of `to_csv` as a data frame. This needs the extra `pandas`."""
         return self._render.dataframe(self)
 
     def plot(self) -> LayerChart:
-        """Return the differences with their intervals as an Altair chart, of the first of several settings."""
+        """Return the differences with their intervals as an Altair chart; of several settings, those of the first."""
         return self._render.plot(self)
 
     def _repr_markdown_(self) -> str:
@@ -267,9 +280,9 @@ class Table:
         return self.renderer
 
     def to_json(self) -> dict[str, Any]:
-        """Return valid JSON: every number is finite, or null."""
+        """Return valid JSON: every number is finite or null."""
         if self.other_settings or self.sections:
-            return self._several()
+            return self._settings_json()
         return {
             "study": self.study,
             "metric": {
@@ -289,18 +302,18 @@ class Table:
             "certificates": {name: certificate.to_json() for name, certificate in self.certificates.items()},
         }
 
-    def _several(self) -> dict[str, Any]:
-        """Return the rows of all settings together, and the rest by setting."""
-        alone = [replace(setting, other_settings=(), sections=()).to_json() for setting in self.settings]
+    def _settings_json(self) -> dict[str, Any]:
+        """Return the rows of all settings in one list, and all other keys by setting."""
+        documents = [replace(setting, other_settings=(), sections=()).to_json() for setting in self.settings]
         rows = [
             {"setting": setting.setting, **row}
-            for setting, document in zip(self.settings, alone, strict=True)
+            for setting, document in zip(self.settings, documents, strict=True)
             for row in document["rows"]
         ]
         shared = ("study", "metric", "alpha", "seeds", "rows")
         settings = [
             {"setting": setting.setting, **{key: value for key, value in document.items() if key not in shared}}
-            for setting, document in zip(self.settings, alone, strict=True)
+            for setting, document in zip(self.settings, documents, strict=True)
         ]
         sections = {section.key: section.document for section in self.sections}
-        return {**alone[0], "rows": rows, "settings": settings, **sections}
+        return {**documents[0], "rows": rows, "settings": settings, **sections}

@@ -265,10 +265,10 @@ def _compare_sides(
             message = "two single trials have no interval, so no gate can fail"
             valid = "two folders of trials, with several seeds each"
             raise NotComparableError(Problem(code="missing-interval", path="--fail-if", message=message, valid=valid))
-        comparison = compare_trials(baseline_side, variant_side, elsewhere=across, strict=strict)
+        comparison = compare_trials(baseline_side, variant_side, across=across, strict=strict)
         _print_grid(shape, comparison.grid(), comparison.to_json, "trials", columns)
         return EXIT_OK
-    table = compare_runs(baseline_side, variant_side, metric=metric, elsewhere=across, strict=strict)
+    table = compare_runs(baseline_side, variant_side, metric=metric, across=across, strict=strict)
     results = check_table(gates, table)
     _print_grid(shape, table.grid(), table.to_json, "trials", columns, results)
     return EXIT_OK if table.ok and not _any_tripped(results) else EXIT_FAILED

@@ -126,10 +126,10 @@ def refuse_full(folder: Path) -> None:
 
 def refuse_other_file(path: Path) -> None:
     """Raise an error if the file of a page exists and is no page of Paribus."""
-    from paribus.report.html import MADE
+    from paribus.report.html import GENERATOR_TAG
 
     try:
-        if path.is_dir() or (path.exists() and MADE.encode() not in path.read_bytes()[:1000]):
+        if path.is_dir() or (path.exists() and GENERATOR_TAG.encode() not in path.read_bytes()[:1000]):
             message = "this file was not written by `paribus report`, and other files are never overwritten"
             raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
     except OSError as error:

@@ -15,11 +15,11 @@ from paribus.analysis.formatting import clean
 from paribus.inference.attention_maps import AttentionMaps
 from paribus.report.charts import Figure, rounded
 
-MAX_TOKENS: Final = 40  # of a map: more are too small to read
-MAX_WEIGHTS: Final = 300_000  # of all maps of a report, which must stay small
-MEAN: Final = -1  # the number of the mean of all heads
+MAX_TOKENS: Final = 40  # tokens per axis of a map: more are too small to read
+MAX_WEIGHTS: Final = 300_000  # weights of all maps of a report, which limits its size
+MEAN: Final = -1  # number of the head that stands for the mean of all heads
 STEPS: Final = 1000  # a weight is stored as a multiple of 1 / STEPS
-LONG_TOKEN: Final = 3  # characters of a token that is written vertically
+MIN_VERTICAL_LENGTH: Final = 3  # characters from which on token labels are vertical
 MAP_COLOR: Final = "10, 132, 181"
 AXES: Final = {
     "self": ("key", "query"),
@@ -37,7 +37,7 @@ class HeadMap(NamedTuple):
     weights: Tensor
 
     def summary(self) -> dict[str, Any]:
-        """Return numbers that describe the map."""
+        """Return the largest weight, the mean distance, and the mean weight of the first token."""
         queries, keys = (torch.arange(size, dtype=torch.float32) for size in self.weights.shape)
         distances = (queries[:, None] - keys).abs()
         return {
@@ -49,7 +49,7 @@ class HeadMap(NamedTuple):
         }
 
     def row(self, queries: int, keys: int) -> dict[str, Any]:
-        """Return the weights of the first queries and keys as one row of data."""
+        """Return the weights of the first queries and keys as one row of data, rounded to multiples of 1 / STEPS."""
         steps = (self.weights[:queries, :keys] * STEPS).round().flatten().tolist()
         return {"layer": self.layer, "head": self.head, "weight": [int(step) for step in steps]}
 
@@ -57,12 +57,12 @@ class HeadMap(NamedTuple):
 def attention_figures(maps: Mapping[str, AttentionMaps]) -> Iterator[Figure]:
     """Yield a heatmap of the attention weights of each variant; the sliders of all of them move together."""
     limit = token_limit(maps.values())
-    for number, (variant, variant_maps) in enumerate(maps.items()):
-        yield _figure(variant, variant_maps, limit, f"attention-{number}")
+    for index, (variant, variant_maps) in enumerate(maps.items()):
+        yield _figure(variant, variant_maps, limit, f"attention-{index}")
 
 
 def token_limit(maps: Iterable[AttentionMaps]) -> int:
-    """Return the number of queries and keys that each map may have, so that all maps fit into a report."""
+    """Return the maximum number of queries and keys of a map, so that all maps have at most `MAX_WEIGHTS` weights."""
     count = sum(len(weights) + 1 for variant_maps in maps for weights in variant_maps.layers if weights is not None)
     return max(1, min(MAX_TOKENS, math.isqrt(MAX_WEIGHTS // max(count, 1))))
 
@@ -101,13 +101,13 @@ def _note(maps: AttentionMaps, limit: int) -> str:
     lines = [f"A row is a {query}, a column a {key}."]
     if limit < max(len(maps.query_tokens), len(maps.key_tokens)):
         lines.append(f"Only the first {limit} tokens are drawn.")
-    if absent := [str(layer) for layer, weights in enumerate(maps.layers) if weights is None]:
-        lines.append(f"Layers without weights: {', '.join(absent)}.")
+    if missing_layers := [str(layer) for layer, weights in enumerate(maps.layers) if weights is None]:
+        lines.append(f"Layers without weights: {', '.join(missing_layers)}.")
     return " ".join(lines)
 
 
 def _heatmap(maps: AttentionMaps, heads: Sequence[HeadMap], limit: int) -> alt.Chart:
-    """Return a chart of the map that the sliders choose; a row of its data is the whole map of one head."""
+    """Return a chart of the map that the sliders select. Each row of its data is the whole map of one head."""
     queries, keys = maps.query_tokens[:limit], maps.key_tokens[:limit]
     rows = [head.row(len(queries), len(keys)) for head in heads]
     layers = [head.layer for head in heads]
@@ -115,7 +115,7 @@ def _heatmap(maps: AttentionMaps, heads: Sequence[HeadMap], limit: int) -> alt.C
     last_head = max(head.head for head in heads)
     head = alt.param(name="head", value=MEAN, bind=_slider(f"head ({MEAN}: mean) ", MEAN, last_head))
     axis: dict[str, Any] = {"labelOverlap": True, "labelLimit": 80, "ticks": False, "domain": False, "grid": False}
-    angle = 0 if max(map(len, keys), default=0) < LONG_TOKEN else -90
+    angle = 0 if max(map(len, keys), default=0) < MIN_VERTICAL_LENGTH else -90
     key, query = AXES[maps.kind]
     chart: alt.Chart = (
         alt.Chart(alt.InlineData(values=rows))
@@ -160,5 +160,5 @@ def _slider(name: str, low: int, high: int) -> alt.BindRange:
 
 
 def _labels(tokens: Sequence[str]) -> str:
-    """Return tokens as an array in an expression of Vega, with visible white space."""
+    """Return tokens as an array of a Vega expression, with visible white space."""
     return json.dumps([clean(token.replace("\n", "↵")).replace(" ", "·") or "∅" for token in tokens])

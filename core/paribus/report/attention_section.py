@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch, which a report without attention maps does not need
 @final
 @dataclass(frozen=True)
 class AttentionSection:
-    """The attention maps of a report, with the variants that have none."""
+    """The attention maps of a report, with notes on variants without a map."""
 
     text: str
     seed: int
@@ -31,7 +31,7 @@ class AttentionSection:
 def attention_section(
     text: str, trials: Mapping[str, Iterable[TrialEntry]], store: Store, registry: Registry
 ) -> AttentionSection:
-    """Return the attention maps of the model with the first seed of each variant, in every setting."""
+    """Return the attention maps of one model of each variant and setting, all of the smallest finished seed."""
     from paribus.report.attention_charts import attention_figures
 
     variants: dict[str, list[TrialEntry]] = {}
@@ -57,7 +57,7 @@ def attention_section(
 
 
 def _maps(text: str, entry: TrialEntry, store: Store, registry: Registry) -> AttentionMaps:
-    """Return the attention maps of a trial: of a model with a source, those between the source and its output."""
+    """Return the attention maps of a trial's model: cross-attention if it reads a source, else self-attention."""
     from paribus.inference.attention_maps import attend
     from paribus.models.assemble import load_model
     from paribus.storage.saved_model import read_model

@@ -26,11 +26,11 @@ VERDICT_COLORS: Final[Mapping[str, str]] = {
     "other": "#9a58c4",  # withheld, diverged, failed
 }
 SHAPES: Final = ("triangle-up", "triangle-down", "square", "circle", "cross")
-INK: Final = "currentColor"  # in a page, the colour of its text
-ROW: Final = 44  # pixels of a row of a forest plot: a name above an interval
-HEIGHT: Final = 260
-PADDING: Final = {"left": 5, "top": 5, "right": 16, "bottom": 5}  # right: half of the last label of an axis
-HIDDEN: Final = "hidden"  # the parameter of a page: the variants that its reader does not want to see
+INK: Final = "currentColor"  # colour of lines and labels: in a page, that of its text
+ROW_HEIGHT: Final = 44  # pixels of a row of a forest plot: a name above an interval
+HEIGHT: Final = 260  # pixels of other charts
+PADDING: Final = {"left": 5, "top": 5, "right": 16, "bottom": 5}  # the right has room for half of an axis label
+HIDDEN: Final = "hidden"  # parameter of a page: the variants that its reader has hidden
 SEED_TOOLTIP: Final = ("variant:N", "seed:O", "difference:Q")
 X_OF_CURVES: Final[Mapping[str, str]] = {
     "step": "step",
@@ -43,20 +43,20 @@ X_OF_CURVES: Final[Mapping[str, str]] = {
 @final
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A chart with its name, a title, a description for those who cannot see it, and its numbers."""
+    """A chart with its name, title, description for screen readers, and numbers."""
 
-    name: str  # of its file, and of its place in a page
+    name: str  # name of its file, and of its element in a page
     title: str
     description: str
     chart: alt.Chart | alt.LayerChart
     values: Sequence[Mapping[str, Any]]
-    columns: Mapping[str, str]  # the keys of the values to list, with their headings
-    x_choices: Mapping[str, str] | None = None  # fields that may be on the x-axis, with their titles
-    log_choice: bool = False  # whether the y-axis may be logarithmic
-    note: str = ""  # how to read it
-    page_note: str = ""  # what else holds in a page, where it has controls
-    print_note: str = ""  # what else holds in a file
-    full: bool = False  # whether it takes the whole width of a page
+    columns: Mapping[str, str]  # key of `values` -> heading, for the columns of the table of numbers
+    x_choices: Mapping[str, str] | None = None  # field -> title, for the fields that may be on the x-axis
+    log_choice: bool = False  # the reader may make the y-axis logarithmic
+    note: str = ""  # how to read the chart
+    page_note: str = ""  # addition to `note` in a page, where a chart has controls
+    print_note: str = ""  # addition to `note` in a file
+    full: bool = False  # the chart has the whole width of a page
 
 
 def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
@@ -69,7 +69,8 @@ def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
         .configure(background="transparent", font="system-ui, sans-serif")
         .configure_view(stroke=None)
         .configure_axis(**axis)
-        .configure_axisXQuantitative(labelBound=PADDING["right"] - 1)  # a label that the edge would cut is omitted
+        # A label that the edge would cut is omitted.
+        .configure_axisXQuantitative(labelBound=PADDING["right"] - 1)
         .configure_legend(**legend, title=None)
         .configure_title(color=ink, fontSize=font_size)
         .configure_text(color=ink, fontSize=font_size)
@@ -85,11 +86,11 @@ def forest_chart(table: Table) -> alt.LayerChart:
 def forest_figure(table: Table) -> Figure:
     """Return the forest plot of a study with a description."""
     values = forest_values(table.rows)
-    shown = "; ".join(f"{value['variant']}: {value['text']}, {value['verdict']}" for value in values)
+    summary = "; ".join(f"{value['variant']}: {value['text']}, {value['verdict']}" for value in values)
     return Figure(
         name="differences",
         title="Differences from the baseline",
-        description=f"Differences in {clean(table.metric)} with their intervals. {shown}",
+        description=f"Differences in {clean(table.metric)} with their intervals. {summary}",
         chart=forest_chart(table),
         values=values,
         columns={"variant": "variant", "text": "difference", "verdict": "verdict"},
@@ -133,7 +134,7 @@ def _interval_text(row: Row) -> str:
 
 
 def forest(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]] = ()) -> alt.LayerChart:
-    """Return a chart of the differences of rows, those of the table or of a family, with those of single seeds."""
+    """Return a chart of the differences of these rows with their intervals, and of those of single seeds."""
     values = forest_values(rows)
     kinds = [kind for kind in VERDICT_COLORS if any(value["kind"] == kind for value in values)]
     domain = _forest_domain(table, rows, seeds)
@@ -163,20 +164,20 @@ def forest(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]]
             x=alt.value(0), text="variant:N"
         ),
     ]
-    return layered(*layers, height=ROW * len(values))
+    return layered(*layers, height=ROW_HEIGHT * len(values))
 
 
 def _forest_domain(table: Table, rows: Sequence[Row], seeds: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the range of the differences: of all intervals and all seeds."""
+    """Return the range of the axis: intervals and seeds, with a margin of 5 %."""
     low, high = plot_range(rows, table.margin)
     differences = [float(value["difference"]) for value in seeds]
     low, high = min([low, *differences]), max([high, *differences])
-    room = (high - low) * 0.05
-    return [low - room, high + room]
+    padding = (high - low) * 0.05
+    return [low - padding, high + padding]
 
 
 def curve_figure(table: Table, entries: Iterable[TrialEntry]) -> Figure | None:
-    """Return the learning curves: the mean of the metric over seeds, with its 95 % t-interval at each evaluation."""
+    """Return the learning curves: the mean of the metric over seeds and its 95 % t-interval at each evaluation."""
     names = [row.variant for row in (table.baseline, *table.rows)]
     values = list(curve_values(entries, table.metric, names))
     if len({value["step"] for value in values}) < 2:
@@ -291,22 +292,25 @@ def cost_figures(table: Table) -> Iterator[Figure]:
 
 
 def pareto_front(points: Sequence[tuple[float, float]], higher: tuple[bool, bool]) -> set[int]:
-    """Return the indices of the points that no other point is at least as good as in both, and better in one."""
-    keyed = [tuple(-value if up else value for value, up in zip(point, higher, strict=True)) for point in points]
+    """Return the indices of the points that no other point dominates; `higher` is whether more is better, by axis."""
+    costs = [
+        tuple(-value if more_is_better else value for value, more_is_better in zip(point, higher, strict=True))
+        for point in points
+    ]
     return {
-        index for index, (x, y) in enumerate(keyed) if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in keyed)
+        index for index, (x, y) in enumerate(costs) if not any(a <= x and b <= y and (a, b) != (x, y) for a, b in costs)
     }
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean of values and the ends of its 95 % t-interval; of a single value, the value."""
+    """Return the mean and the ends of its 95 % t-interval; a single value has an interval of width 0."""
     mean = fmean(values)
     half = t_quantile(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return rounded(mean), rounded(mean - half), rounded(mean + half)
 
 
 def rounded(value: float) -> float:
-    """Return a number with the digits that a chart can show, which keeps a report small."""
+    """Return a number with six digits, which keeps a report small; a chart shows no more."""
     return float(f"{value:.6g}")
 
 
@@ -316,7 +320,7 @@ def color_scale(names: Sequence[str]) -> alt.Scale:
 
 
 def layered(*charts: alt.Chart, height: int) -> alt.LayerChart:
-    """Return charts on the same axes, as wide as their place."""
+    """Return charts on the same axes, as wide as the element that contains them."""
     return alt.LayerChart(layer=list(charts), height=height, width="container")
 
 
@@ -326,5 +330,5 @@ def hide_variants(chart: alt.Chart) -> alt.Chart:
 
 
 def _zoom() -> list[Any]:
-    """Return a selection that drags and, with the shift key, zooms: a plain wheel scrolls the page."""
+    """Return a selection that drags and, with the shift key, zooms, because a plain wheel scrolls the page."""
     return [alt.selection_interval(bind="scales", zoom="wheel![event.shiftKey]")]

@@ -13,8 +13,8 @@ from paribus.complexity.lab import Complexity, Profile, Settings
 from paribus.complexity.rounds import Estimate, estimate, exponent, local_slopes
 from paribus.complexity.sublayer import Size
 
-MIN_SIZES: Final = 3  # of an exponent
-PARTIAL: Final = "*"  # an exponent over fewer sizes than the others
+MIN_SIZES: Final = 3  # sizes that an exponent needs
+PARTIAL: Final = "*"  # mark of an exponent over fewer sizes than the others
 Values = Mapping[Size, Any]
 
 
@@ -24,7 +24,7 @@ def grids(result: Complexity) -> list[Grid]:
 
 
 def complexity_grid(result: Complexity) -> Grid:
-    """Return closed form, sequential operations, path length and exponents, a row for each attention."""
+    """Return closed form, sequential operations, path length and exponents of each attention."""
     settings = result.settings
     columns = [
         Column("attention", wrap="name"),
@@ -88,7 +88,7 @@ def _explanations(result: Complexity) -> Iterator[str]:
 
 
 def _meanings(result: Complexity) -> dict[str, list[str]]:
-    """Return the options that each symbol stands for, with the values that were measured."""
+    """Return the options that each symbol stands for, with the measured values."""
     meanings: dict[str, list[str]] = {}
     for profile in result.profiles:
         for symbol, option in profile.form.options.items():
@@ -101,7 +101,7 @@ def _meanings(result: Complexity) -> dict[str, list[str]]:
 
 
 def exponent_text(values: Values, sizes: Sequence[Size], *, interval: bool = False) -> str:
-    """`1.98`, or `1.52 [1.48, 1.55]` of times in several rounds."""
+    """`1.98`, or `1.52 [1.48, 1.55]` with `interval`, for times in several rounds."""
     result = exponent_of(values, sizes)
     if result is None:
         return NO_VALUE
@@ -111,7 +111,7 @@ def exponent_text(values: Values, sizes: Sequence[Size], *, interval: bool = Fal
 
 
 def exponent_of(values: Values, sizes: Sequence[Size]) -> Estimate | None:
-    """Return the exponent of counts or times along the axis of the sizes, or None if there are too few."""
+    """Return the exponent of counts or times along the varied dimension of the sizes, or None if there are too few."""
     axis, rounds = _series(values, sizes)
     return exponent(axis, rounds) if rounds and len(axis) >= MIN_SIZES else None
 
@@ -123,7 +123,7 @@ def slopes_of(values: Values, sizes: Sequence[Size]) -> list[float]:
 
 
 def _series(values: Values, sizes: Sequence[Size]) -> tuple[list[int], list[list[float]]]:
-    """Return the varied dimension of the sizes that have values, and the values by round; none if one is zero."""
+    """Return the varied dimension of the sizes with values, and the values by round; empty lists if a value is 0."""
     measured = [size for size in sizes if size in values]
     is_length = len({size.length for size in sizes}) > 1
     columns = [values[size] if isinstance(values[size], Sequence) else [values[size]] for size in measured]
@@ -178,7 +178,7 @@ def _crossover_text(profile: Profile) -> str:
 
 
 def time_crossover(result: Complexity, profile: Profile) -> tuple[float | None, str]:
-    """Return the length from which an attention takes less time than the reference, and that as text."""
+    """Return the length from which on an attention takes less time than the reference, as a number and as text."""
     reference = result.reference.seconds
     sizes = [size for size in result.settings.by_length if size in profile.seconds and size in reference]
     if not sizes:
@@ -193,14 +193,14 @@ def time_crossover(result: Complexity, profile: Profile) -> tuple[float | None, 
 
 
 def _interpolated(lengths: Sequence[int], ratios: Sequence[float], index: int) -> tuple[float, str]:
-    """Return where the ratio crosses 1 after a length, on logarithmic axes."""
+    """Return the length after `lengths[index]` at which the ratio crosses 1, interpolated on logarithmic axes."""
     share = log(ratios[index]) / (log(ratios[index]) - log(ratios[index + 1]))
     length = lengths[index] * (lengths[index + 1] / lengths[index]) ** share
     return length, f"from n ≈ {float(f'{length:.2g}'):.0f}"
 
 
 def _noise(result: Complexity) -> Iterator[str]:
-    """Yield the ratio of the reference to itself: differences of this size mean nothing."""
+    """Yield the ratio of the reference to itself, which measures noise."""
     reference = result.reference.seconds
     ratios = {
         size: estimate([a / b for a, b in zip(times, reference[size], strict=True)])
@@ -216,7 +216,7 @@ def _noise(result: Complexity) -> Iterator[str]:
 
 
 def _omissions(result: Complexity) -> Iterator[str]:
-    """Yield what was not measured, with the reason."""
+    """Yield the attentions and sizes that were not measured, with reasons."""
     for label, reason in result.failures.items():
         yield f"{clean(label)} is not measured: {reason}"
     for profile in result.profiles:
@@ -224,9 +224,9 @@ def _omissions(result: Complexity) -> Iterator[str]:
         for size, reason in profile.skipped.items():
             reasons.setdefault(reason.partition(" about ")[0], []).append(size)
         for sizes in reasons.values():
-            places = ", ".join(f"n {size.length} d {size.width}" for size in sizes)
-            first = " (the first of these)" * (len(sizes) > 1)
-            yield f"{clean(profile.label)} is not measured at {places}: {profile.skipped[sizes[0]]}{first}"
+            sizes_text = ", ".join(f"n {size.length} d {size.width}" for size in sizes)
+            suffix = " (the first of these)" * (len(sizes) > 1)
+            yield f"{clean(profile.label)} is not measured at {sizes_text}: {profile.skipped[sizes[0]]}{suffix}"
 
 
 def form_grid(result: Complexity) -> Grid:
@@ -234,8 +234,8 @@ def form_grid(result: Complexity) -> Grid:
     rows: list[list[Cell]] = []
     for profile in result.profiles:
         size, counted = next(iter(profile.counted.items()))
-        place = f"{size.length}, {size.width}"
-        texts = (clean(profile.label), profile.form.text or NO_VALUE, place, f"{profile.flops[size]:,}")
+        size_text = f"{size.length}, {size.width}"
+        texts = (clean(profile.label), profile.form.text or NO_VALUE, size_text, f"{profile.flops[size]:,}")
         rows.append([*map(Cell, texts), Cell(f"{counted:,}", "worse" if profile.mismatch else "")])
     windowed = [clean(profile.label) for profile in result.profiles if profile.windowed]
     note = f"torch also counts pairs that a kernel computes outside of the window: {', '.join(windowed)}"
@@ -257,22 +257,22 @@ def records(result: Complexity) -> Iterator[dict[str, Any]]:
     for profile in result.profiles:
         for size in result.settings.sizes:
             times = profile.seconds.get(size)
-            spread = estimate(times) if times else None
+            time = estimate(times) if times else None
             yield {
                 "attention": profile.label,
                 "n": size.length,
                 "d": size.width,
                 "flops": profile.flops.get(size),
-                "seconds": spread.figure if spread else None,
-                "seconds_low": spread.low if spread else None,
-                "seconds_high": spread.high if spread else None,
+                "seconds": time.figure if time else None,
+                "seconds_low": time.low if time else None,
+                "seconds_high": time.high if time else None,
                 "memory_bytes": profile.memory.get(size),
                 "skipped": profile.skipped.get(size),
             }
 
 
 def to_json(result: Complexity) -> dict[str, Any]:
-    """Return everything as JSON."""
+    """Return all measurements and estimates as JSON."""
     settings = result.settings
     return {
         "settings": {**vars(settings), "lengths": list(settings.lengths), "widths": list(settings.widths)},
@@ -286,12 +286,12 @@ def to_json(result: Complexity) -> dict[str, Any]:
 
 def _profile_json(result: Complexity, profile: Profile) -> dict[str, Any]:
     settings, form = result.settings, profile.form
-    sides = {"n": settings.by_length, "d": settings.by_width}
+    sizes_by_axis = {"n": settings.by_length, "d": settings.by_width}
     series: dict[str, Values] = {"flops": profile.flops, "time": profile.seconds, "memory": profile.memory}
     estimates = {
         f"{name}_in_{axis}": exponent_of(values, sizes)
         for name, values in series.items()
-        for axis, sizes in sides.items()
+        for axis, sizes in sizes_by_axis.items()
     }
     return {
         "attention": profile.label,
@@ -312,7 +312,7 @@ def _profile_json(result: Complexity, profile: Profile) -> dict[str, Any]:
         "local_slopes": {
             f"{name}_in_{axis}": slopes_of(values, sizes)
             for name, values in series.items()
-            for axis, sizes in sides.items()
+            for axis, sizes in sizes_by_axis.items()
         },
         "fewer_flops_from": profile.crossover,
         "less_time_from": None if profile is result.reference else time_crossover(result, profile)[0],

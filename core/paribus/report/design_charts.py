@@ -16,7 +16,7 @@ from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.charts import (
     HEIGHT,
     INK,
-    ROW,
+    ROW_HEIGHT,
     VERDICT_COLORS,
     Figure,
     color_scale,
@@ -28,11 +28,11 @@ from paribus.report.charts import (
     t_interval,
 )
 
-LONGER: Final = re.compile(r"val/extrapolation/(?P<objective>[^.]+)\.(?P<metric>[^.]+)\.x(?P<times>\d+)$")
+EXTRAPOLATION_METRIC: Final = re.compile(r"val/extrapolation/(?P<objective>[^.]+)\.(?P<metric>[^.]+)\.x(?P<times>\d+)$")
 
 
 def family_figures(table: Table) -> Iterator[Figure]:
-    """Yield the waterfall of a ladder, and a forest plot of each other family."""
+    """Yield the waterfall chart of a ladder, and a forest plot of each other family."""
     for family in table.families:
         if family.key == "steps":
             yield from _waterfall(table)
@@ -49,7 +49,7 @@ def family_figures(table: Table) -> Iterator[Figure]:
 
 
 def _waterfall(table: Table) -> Iterator[Figure]:
-    """Yield the mean of each rung of a ladder as a bar from the mean of the rung below."""
+    """Yield a chart with a bar for each rung of a ladder, from the mean of the rung below to its mean."""
     means = {row.variant: row.mean for row in (table.baseline, *table.rows) if row.mean is not None}
     steps = next(family.rows for family in table.families if family.key == "steps")
     values: list[dict[str, Any]] = []
@@ -78,7 +78,7 @@ def _waterfall(table: Table) -> Iterator[Figure]:
         name="ladder",
         title="From rung to rung",
         description=f"{title}: each bar goes from the mean of the rung below to the mean of the rung.",
-        chart=layered(bars, ends, names.encode(x=alt.value(0), text="label:N"), height=ROW * len(values)),
+        chart=layered(bars, ends, names.encode(x=alt.value(0), text="label:N"), height=ROW_HEIGHT * len(values)),
         values=values,
         columns={
             "variant": "rung",
@@ -91,51 +91,59 @@ def _waterfall(table: Table) -> Iterator[Figure]:
 
 
 def interaction_figures(table: Table, entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Iterator[Figure]:
-    """Yield the mean of each combination of two factors, averaged over the other factors: parallel lines add up."""
+    """Yield a chart of the mean of each combination of two factors, averaged over the other factors."""
     crossed = comparison.factorial
     if crossed is None or crossed.regular is not None:
         return
-    by_variant: dict[str, list[float]] = {}
+    values_by_variant: dict[str, list[float]] = {}
     for entry in entries:
         if (value := entry.value(table.metric)) is not None:
-            by_variant.setdefault(entry.variant, []).append(value)
-    for first, second in combinations(range(len(crossed.factors)), 2):
+            values_by_variant.setdefault(entry.variant, []).append(value)
+    for first_factor, second_factor in combinations(range(len(crossed.factors)), 2):
         groups: dict[tuple[int, int], list[float]] = {}
         for cell, variant in crossed.cells.items():
-            groups.setdefault((cell[first], cell[second]), []).extend(by_variant.get(variant, []))
-        names = [["without", *map(clean, crossed.factors[factor])] for factor in (first, second)]
+            groups.setdefault((cell[first_factor], cell[second_factor]), []).extend(values_by_variant.get(variant, []))
+        names = [["without", *map(clean, crossed.factors[factor])] for factor in (first_factor, second_factor)]
         values = [
-            {"x": names[0][one], "line": names[1][other], "mean": rounded(fmean(group)), "n": len(group)}
-            for (one, other), group in sorted(groups.items())
+            {
+                "x": names[0][first_level],
+                "line": names[1][second_level],
+                "mean": rounded(fmean(group)),
+                "n": len(group),
+            }
+            for (first_level, second_level), group in sorted(groups.items())
             if group
         ]
-        one, other = " / ".join(names[0][1:]), " / ".join(names[1][1:])
+        x_title, line_title = " / ".join(names[0][1:]), " / ".join(names[1][1:])
         chart = (
             alt.Chart(alt.InlineData(values=values))
             .mark_line(point=alt.OverlayMarkDef(size=60), strokeWidth=2)
             .encode(
-                x=alt.X("x:N", sort=names[0], title=one, axis=alt.Axis(labelAngle=0)),
+                x=alt.X("x:N", sort=names[0], title=x_title, axis=alt.Axis(labelAngle=0)),
                 y=alt.Y("mean:Q", title=clean(table.metric), scale=alt.Scale(zero=False, padding=10)),
-                color=alt.Color("line:N", scale=color_scale(names[1]), legend=alt.Legend(title=other)),
+                color=alt.Color("line:N", scale=color_scale(names[1]), legend=alt.Legend(title=line_title)),
                 tooltip=["x:N", "line:N", alt.Tooltip("mean:Q", format=".4g"), "n:Q"],
             )
         )
         yield Figure(
-            name=f"interaction-{first + 1}-{second + 1}",
-            title=f"{one} with {other}",
-            description=f"Mean of {clean(table.metric)} with and without {one}, a line with and one without {other}. "
+            name=f"interaction-{first_factor + 1}-{second_factor + 1}",
+            title=f"{x_title} with {line_title}",
+            description=f"Mean of {clean(table.metric)} with and without {x_title}, a line with and one without "
+            f"{line_title}. "
             "Parallel lines mean that the two effects add up.",
             chart=chart.properties(height=HEIGHT, width="container"),
             values=values,
-            columns={"x": one, "line": other, "mean": table.metric, "n": "trials"},
+            columns={"x": x_title, "line": line_title, "mean": table.metric, "n": "trials"},
         )
 
 
 def settings_figure(table: Table) -> Figure | None:
-    """Return the difference of each variant in each setting: scales, ways of matching."""
-    settings = [clean(part.setting) for part in table.settings]
+    """Return a chart of the difference of each variant in each setting, such as scales and kinds of matching."""
+    settings = [clean(setting.setting) for setting in table.settings]
     values = [
-        {**value, "setting": clean(part.setting)} for part in table.settings for value in forest_values(part.rows)
+        {**value, "setting": clean(setting.setting)}
+        for setting in table.settings
+        for value in forest_values(setting.rows)
     ]
     if len(settings) < 2 or not values:
         return None
@@ -160,17 +168,17 @@ def settings_figure(table: Table) -> Figure | None:
 
 
 def length_figures(table: Table, entries: Sequence[TrialEntry]) -> Iterator[Figure]:
-    """Yield each metric that was measured on longer sequences than those of training, by length."""
+    """Yield a chart of each metric that was measured on longer sequences than those of training, by length."""
     names = [row.variant for row in (table.baseline, *table.rows)]
     groups: dict[tuple[str, str, str, int], dict[int, float]] = {}
     for entry in entries:
         metrics = entry.result.get("metrics", {}) if entry.variant in names else {}
         for key in metrics:
-            if match := LONGER.match(key):
+            if match := EXTRAPOLATION_METRIC.match(key):
                 objective, metric, times = match["objective"], match["metric"], int(match["times"])
-                for place, path in ((1, f"val/{objective}/{metric}"), (times, key)):
+                for length, path in ((1, f"val/{objective}/{metric}"), (times, key)):
                     if (value := entry.value(path)) is not None:
-                        groups.setdefault((objective, metric, entry.variant, place), {})[entry.seed] = value
+                        groups.setdefault((objective, metric, entry.variant, length), {})[entry.seed] = value
     for objective, metric in dict.fromkeys((key[0], key[1]) for key in groups):
         rows = [
             {
@@ -178,10 +186,10 @@ def length_figures(table: Table, entries: Sequence[TrialEntry]) -> Iterator[Figu
                 "times": times,
                 **dict(zip(("mean", "low", "high"), t_interval([*seeds.values()]), strict=True)),
             }
-            for (one, other, variant, times), seeds in sorted(
+            for (*group, variant, times), seeds in sorted(
                 groups.items(), key=lambda item: (names.index(item[0][2]), item[0][3])
             )
-            if (one, other) == (objective, metric)
+            if group == [objective, metric]
         ]
         base = hide_variants(alt.Chart(alt.InlineData(values=rows))).encode(
             x=alt.X("times:O", title="length, in lengths of training", axis=alt.Axis(labelAngle=0)),

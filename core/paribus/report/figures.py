@@ -13,11 +13,11 @@ from paribus.report.design_charts import family_figures, interaction_figures, le
 def study_figures(
     table: Table, trials: Mapping[str, Sequence[TrialEntry]], comparisons: Mapping[str, ComparisonSpec]
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield every figure of a study with its setting, which is empty for those of all settings."""
+    """Yield every figure of a study with its setting, which is empty for figures of all settings."""
     yield from (("", figure) for figure in settings_figures(table))
-    for part in table.settings:
-        for figure in setting_figures(part, trials.get(part.setting, ()), comparisons.get(part.setting)):
-            yield part.setting, figure
+    for setting in table.settings:
+        for figure in setting_figures(setting, trials.get(setting.setting, ()), comparisons.get(setting.setting)):
+            yield setting.setting, figure
 
 
 def settings_figures(table: Table) -> Iterator[Figure]:

@@ -22,10 +22,10 @@ from paribus.report.figures import setting_figures, settings_figures
 from paribus.report.provenance import entry_runs, provenance_lines
 from paribus.specs.diff import MISSING, differences
 
-MADE: Final = '<meta name="generator" content="paribus report">'
-Trials = Mapping[str, Sequence[TrialEntry]]  # the trials in the table of each setting
-Comparisons = Mapping[str, ComparisonSpec]  # the comparison of each setting
-MAX_DATA_ROWS: Final = 400  # of the table under a chart
+GENERATOR_TAG: Final = '<meta name="generator" content="paribus report">'
+Trials = Mapping[str, Sequence[TrialEntry]]  # setting -> trials in its table
+Comparisons = Mapping[str, ComparisonSpec]  # setting -> its comparison
+MAX_DATA_ROWS: Final = 400  # rows of the table of numbers under a chart
 
 
 def html_page(
@@ -47,11 +47,11 @@ class Section(NamedTuple):
 def sections_page(title: str, series: Mapping[str, tuple[str, bool]], sections: Iterable[Section]) -> str:
     """Return sections as one HTML document that loads nothing.
 
-    `series` maps each name in the charts to its mark, as SVG, and to whether it is drawn at first.
+    `series` maps each name in the charts to its mark, as SVG, and to whether it is shown initially.
     """
     boxes = (
-        f'<label><input type="checkbox" value="{_text(name)}"{" checked" * drawn}> {mark} {_text(name)}</label>'
-        for name, (mark, drawn) in series.items()
+        f'<label><input type="checkbox" value="{_text(name)}"{" checked" * is_shown}> {mark} {_text(name)}</label>'
+        for name, (mark, is_shown) in series.items()
     )
     body = [f'<fieldset class="controls key"><legend>In the charts</legend>{"".join(boxes)}</fieldset>']
     for section in sections:
@@ -63,17 +63,17 @@ def sections_page(title: str, series: Mapping[str, tuple[str, bool]], sections: 
 
 
 def _page(title: str, body: Iterable[str]) -> str:
-    """Return a document with the style and the scripts of a page, which allows no other scripts."""
+    """Return a document with the style and the scripts of a page, whose policy allows no other scripts."""
     return "\n".join([*_document(escape(title), body), ""])
 
 
 def _document(title: str, body: Iterable[str]) -> Iterator[str]:
     scripts = [_file("vega.js"), _file("page.js")]
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    allowed_scripts = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     yield "<!doctype html>"
-    yield f'<html lang="en"><head><meta charset="utf-8">{MADE}'
+    yield f'<html lang="en"><head><meta charset="utf-8">{GENERATOR_TAG}'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}"
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed_scripts}"
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     yield f"<title>{title}</title><style>{_file('page.css')}</style></head><body>"
     yield f"<h1>{title}</h1>"
@@ -94,26 +94,26 @@ def _lines(
     yield from _attention(attention) if attention is not None else ()
     yield from _trials(table, trials)
     yield "<h2>Provenance</h2>"
-    runs, planned = entry_runs(entry for entries in trials.values() for entry in entries)
-    yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned, commit)], "small")
+    runs, planned_count = entry_runs(entry for entries in trials.values() for entry in entries)
+    yield _list([f"{label}: {text}" for label, text in provenance_lines(runs, planned_count, commit)], "small")
     yield "<h2>Reproduce it</h2>"
     yield f"<pre>paribus run {_text(table.study)}\nparibus report {_text(table.study)}</pre>"
 
 
 @cache
 def _file(name: str) -> str:
-    """Return a file of this package: the script of Vega, and the script and style of the page."""
+    """Return a file of this package: Vega, or the script or style of the page."""
     return resources.files("paribus.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(script: str) -> str:
-    """Return the digest by which the page allows a script, so that no other one runs."""
+    """Return the digest of a script for the page's policy, which blocks all other scripts."""
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _controls(table: Table) -> Iterator[str]:
-    """Yield a box for each variant that charts show, or not."""
-    names = dict.fromkeys(clean(row.variant) for part in table.settings for row in (part.baseline, *part.rows))
+    """Yield a check box for each variant, which shows or hides it in the charts."""
+    names = dict.fromkeys(clean(row.variant) for setting in table.settings for row in (setting.baseline, *setting.rows))
     boxes = (f'<label><input type="checkbox" value="{escape(name)}" checked> {escape(name)}</label>' for name in names)
     yield f'<fieldset class="controls"><legend>Variants in the charts</legend>{"".join(boxes)}</fieldset>'
 
@@ -131,16 +131,16 @@ def _charts(figures: Sequence[Figure], prefix: str) -> str:
     return f'<div class="charts">{"".join(_chart(figure, f"{prefix}{figure.name}") for figure in figures)}</div>'
 
 
-def _chart(figure: Figure, place: str) -> str:
-    """Return a chart with its caption, the choices of its axes, and its numbers as a table."""
+def _chart(figure: Figure, element_id: str) -> str:
+    """Return a chart with its caption, controls of its axes, and its numbers as a table."""
     chart = with_theme(figure.chart.properties(description=clean(figure.description))).to_dict()
     document = json.dumps(chart, separators=(",", ":")).replace("<", "\\u003c")
-    choices = ""
+    controls = ""
     if figure.x_choices and len(figure.x_choices) > 1:
         options = "".join(f'<option value="{key}">{escape(title)}</option>' for key, title in figure.x_choices.items())
-        choices += f'<label>x-axis: <select name="x">{options}</select></label>'
+        controls += f'<label>x-axis: <select name="x">{options}</select></label>'
     if figure.log_choice:
-        choices += '<label><input type="checkbox" name="log"> logarithmic</label>'
+        controls += '<label><input type="checkbox" name="log"> logarithmic</label>'
     grid = [[escape(title) for title in figure.columns.values()]]
     grid += [
         [_text(_format_value(value.get(key))) for key in figure.columns] for value in figure.values[:MAX_DATA_ROWS]
@@ -151,9 +151,9 @@ def _chart(figure: Figure, place: str) -> str:
     )
     note = _text(f"{figure.note} {figure.page_note}".strip())
     return (
-        f'<figure id="{escape(place)}"{" class=full" if figure.full else ""}>'
+        f'<figure id="{escape(element_id)}"{" class=full" if figure.full else ""}>'
         f"<figcaption>{_text(figure.title)}<span>{note}</span></figcaption>"
-        f'{f"<div class=choices>{choices}</div>" if choices else ""}<div class="chart"></div>'
+        f'{f"<div class=choices>{controls}</div>" if controls else ""}<div class="chart"></div>'
         f'<script type="application/json">{document}</script>'
         '<details><summary>Numbers of this chart</summary><div class="wide">'
         f"<table>{head}{''.join(rows)}</table></div></details></figure>"
@@ -167,7 +167,7 @@ def _format_value(value: Any) -> str:
 
 
 def _attention(section: AttentionSection) -> Iterator[str]:
-    """Yield the attention maps of trained models on one text, and the variants that have none."""
+    """Yield the attention maps of trained models for one text, with notes on variants without a map."""
     text = f"<q>{_text(section.text)}</q>. The sliders of all maps move together."
     yield f"<h2>Attention maps</h2><p>Weights of the models with seed {section.seed} for the text {text}</p>"
     yield _charts(section.figures, "")
@@ -175,7 +175,7 @@ def _attention(section: AttentionSection) -> Iterator[str]:
 
 
 def _all_settings(table: Table, trials: Trials, comparisons: Comparisons) -> Iterator[str]:
-    """Yield all settings in one overview, then each setting in full."""
+    """Yield an overview of all settings, then each setting in full."""
     common, tables = table_views.split_notes(table)
     yield from _warnings(common)
     yield from _controls(table)
@@ -194,51 +194,52 @@ def _sections(table: Table) -> Iterator[str]:
 
 
 def _warnings(table: Table) -> Iterator[str]:
-    """Yield the warnings, which stand first."""
+    """Yield the warnings, which are above everything else."""
     yield from (f'<p class="warning">{_text(line)}</p>' for line in table.warnings)
 
 
 def _body(table: Table, trials: Trials, comparisons: Comparisons, heading: str) -> Iterator[str]:
     """Yield the answers, charts, the table, other families, certificates and differences between specs."""
 
-    def under(title: str) -> str:
+    def headed(title: str) -> str:
         return f"<{heading}>{_text(title)}</{heading}>"
 
     entries = trials.get(table.setting, ())
     yield _answers(table)
-    if heading == "h2":  # of several settings, the boxes stand above all of them
+    # In a page of several settings, the controls are above all of them.
+    if heading == "h2":
         yield from _controls(table)
     prefix = f"{list(trials).index(table.setting)}-" if len(trials) > 1 else ""
     yield _charts(list(setting_figures(table, entries, comparisons.get(table.setting))), prefix)
-    yield under("Verdicts") + _table(table_views.verdict_grid(table))
+    yield headed("Verdicts") + _table(table_views.verdict_grid(table))
     if table.certificates:
-        yield under("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
+        yield headed("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
-        yield under(family.title) + _table(table_views.family_grid(family))
+        yield headed(family.title) + _table(table_views.family_grid(family))
         if family.certificates:
             yield _certificates(table_views.family_certificate_lines(family))
         yield _list(family.caption, "small")
-    yield from _spec_differences(table, entries, under("Differences between the specs"))
+    yield from _spec_differences(table, entries, headed("Differences between the specs"))
 
 
 def _spec_differences(table: Table, entries: Sequence[TrialEntry], title: str) -> Iterator[str]:
-    """Yield the keys of the spec in which a variant differs from the baseline, a column for each variant."""
+    """Yield a table of the keys in which a spec differs from the baseline's, with a column for each variant."""
     specs: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
         specs.setdefault(entry.variant, {key: value for key, value in entry.spec.items() if key != "seed"})
     base = specs.get(table.baseline.variant)
-    changed = {
+    differences_by_variant = {
         row.variant: list(differences(base, specs[row.variant])) for row in table.rows if base and row.variant in specs
     }
-    paths = sorted({item.path for items in changed.values() for item in items})
+    paths = sorted({item.path for items in differences_by_variant.values() for item in items})
     if not paths:
         return
     yield title
-    cells = {name: {item.path: item for item in items} for name, items in changed.items()}
-    before = {item.path: item.before for items in changed.values() for item in items}
+    cells = {name: {item.path: item for item in items} for name, items in differences_by_variant.items()}
+    baseline_values = {item.path: item.before for items in differences_by_variant.values() for item in items}
     head = "".join(f"<th>{_text(name)}</th>" for name in ("key", table.baseline.variant, *cells))
     rows = "".join(
-        f"<tr><th>{_text(path)}</th><td>{_option(before[path])}</td>"
+        f"<tr><th>{_text(path)}</th><td>{_option(baseline_values[path])}</td>"
         + "".join(f"<td>{_option(items[path].after) if path in items else ''}</td>" for items in cells.values())
         + "</tr>"
         for path in paths
@@ -247,7 +248,7 @@ def _spec_differences(table: Table, entries: Sequence[TrialEntry], title: str) -
 
 
 def _option(value: Any) -> str:
-    """Return the value of a key of a spec; a key that a spec does not have has none."""
+    """Return the value of a key of a spec as text; a missing key is shown as `-`."""
     return NO_VALUE if value is MISSING else _text(json.dumps(value, ensure_ascii=False, default=str).strip('"'))
 
 
@@ -270,7 +271,7 @@ def _trials(table: Table, trials: Trials) -> Iterator[str]:
 
 
 def _state(entry: TrialEntry) -> str:
-    """Return the state of a trial, what has changed since its record, and how it failed."""
+    """Return the state of a trial, with changes since its record, and the message of its failure."""
     failure = str((entry.failure or {}).get("message", ""))
     changes = f"changed since: {join_names(entry.changed)}" if entry.changed else ""
     return ", ".join(filter(None, (entry.state, changes, failure)))

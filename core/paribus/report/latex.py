@@ -14,26 +14,26 @@ from paribus.report.latex_layout import GAP, Layout, fit
 from paribus.report.latex_text import breakable, escaped
 from paribus.report.table_views import COUNT, SETTING
 
-WORDS: Final = 60  # of a caption
-SHORT: Final = {"name": 30, "verdict": 14}  # letters of a cell without a note
+MAX_CAPTION_WORDS: Final = 60
+MAX_CELL_LENGTH: Final = {"name": 30, "verdict": 14}  # a longer cell moves a part of its text to a note
 QUALIFIED: Final = re.compile(r"(?P<head>[^(,]+?)(?: (?=\()|, )(?P<rest>.+)")
 
 
 def latex(grid: Grid, label: str) -> str:
-    r"""Return a `table` for one column of a page, or a `table*`, and one for each further grid; needs booktabs only."""
-    further = [latex(extra, f"{label}-{extra.title.partition(COUNT)[0]}") for extra in grid.extra]
-    return "\n".join([*_lines(grid, label), "", *further])
+    r"""Return a `table` for one column of a page or a `table*`, and one for each extra grid; all need booktabs."""
+    extra_tables = [latex(extra, f"{label}-{extra.title.partition(COUNT)[0]}") for extra in grid.extra]
+    return "\n".join([*_lines(grid, label), "", *extra_tables])
 
 
 def _lines(grid: Grid, label: str) -> Iterator[str]:
     notes = Notes()
     grid = _short_cells(grid, notes)
     groups, grid = _without_setting(grid)
-    caption, rest = _caption(grid)
+    caption, other_lines = _caption(grid)
     layout = fit(grid, narrow=not grid.full_page)
     environment = "table*" if layout.full_page else "table"
     yield "% needs \\usepackage{booktabs}"
-    yield from _comments([*grid.header, *rest])
+    yield from _comments([*grid.header, *other_lines])
     yield rf"\begin{{{environment}}}[t]"
     yield r"  \centering\sloppy"
     yield rf"  \caption[{escaped(grid.title)}]{{{breakable(caption)}}}"
@@ -46,15 +46,15 @@ def _lines(grid: Grid, label: str) -> Iterator[str]:
     yield r"    \midrule"
     for index, row in enumerate(grid.rows):
         yield from _group(groups, index, layout)
-        cells = (layout.cell(place, cell) for place, cell in enumerate(row))
+        cells = (layout.cell(column, cell) for column, cell in enumerate(row))
         yield f"    {' & '.join(cells)} {layout.row_end}"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
     warnings = [(f"\\textbf{{!}} {breakable(line)}") for mark, lines in grid.remarks if mark == "!" for line in lines]
-    plain = [breakable(line) for mark, lines in grid.remarks if mark == "-" for line in lines]
-    if below := [*filter(None, [r" \quad ".join(notes.lines())]), *warnings, *plain]:
+    remarks = [breakable(line) for mark, lines in grid.remarks if mark == "-" for line in lines]
+    if lines_below := [*filter(None, [r" \quad ".join(notes.lines())]), *warnings, *remarks]:
         yield r"  \par\medskip\begin{minipage}{\linewidth}\raggedright"
-        yield from (f"    {line}\\par" for line in below)
+        yield from (f"    {line}\\par" for line in lines_below)
         yield r"  \end{minipage}"
     yield rf"\end{{{environment}}}"
 
@@ -67,7 +67,7 @@ class Notes:
         self._texts: list[str] = []
 
     def mark(self, text: str) -> str:
-        """Return the letter of a note; equal notes share it."""
+        """Return the letter of a note; equal notes share a letter."""
         if text not in self._texts:
             self._texts.append(text)
         index = self._texts.index(text)
@@ -79,10 +79,10 @@ class Notes:
 
 
 def _short_cells(grid: Grid, notes: Notes) -> Grid:
-    """Return a grid whose verdicts and baselines are short; what they leave out is in the notes."""
+    """Return a grid with short verdicts and names of baselines; the rest of their text is added to the notes."""
     rows = [
         [
-            _short(cell, column.wrap, notes) if column.wrap else cell
+            _short_cell(cell, column.wrap, notes) if column.wrap else cell
             for column, cell in zip(grid.columns, row, strict=True)
         ]
         for row in grid.rows
@@ -90,10 +90,10 @@ def _short_cells(grid: Grid, notes: Notes) -> Grid:
     return replace(grid, rows=rows)
 
 
-def _short(cell: Cell, wrap: str, notes: Notes) -> Cell:
-    """`inconclusive (needs n ≥ 12)` is `inconclusive` with a note, as is the name of a baseline with many values."""
+def _short_cell(cell: Cell, wrap: str, notes: Notes) -> Cell:
+    """Return `inconclusive (needs n ≥ 12)` as `inconclusive` with a note; the long name of a baseline likewise."""
     match = QUALIFIED.fullmatch(cell.text) if wrap else None
-    if match is None or len(cell.text) <= SHORT[wrap] or (wrap == "name" and cell.kind != "baseline"):
+    if match is None or len(cell.text) <= MAX_CELL_LENGTH[wrap] or (wrap == "name" and cell.kind != "baseline"):
         return cell
     rest = match["rest"]
     if rest.startswith("(") and rest.find(")") == len(rest) - 1:
@@ -102,7 +102,7 @@ def _short(cell: Cell, wrap: str, notes: Notes) -> Cell:
 
 
 def _without_setting(grid: Grid) -> tuple[dict[int, str], Grid]:
-    """Return the setting that begins at each row, and the grid without a column for it."""
+    """Map the index of the first row of each setting to its name; also return the grid without that column."""
     if grid.columns[0].id != SETTING or len(grid.columns) == 1:
         return {}, grid
     names = [row[0].text for row in grid.rows]
@@ -111,7 +111,7 @@ def _without_setting(grid: Grid) -> tuple[dict[int, str], Grid]:
 
 
 def _group(groups: Mapping[int, str], index: int, layout: Layout) -> Iterator[str]:
-    """Yield the line with the name of the setting that begins here."""
+    """Yield a line with the name of the setting if one begins at this row."""
     if index in groups:
         yield from (r"    \addlinespace",) if index else ()
         text = rf"\raggedright\emph{{{breakable(groups[index])}}}"
@@ -119,18 +119,18 @@ def _group(groups: Mapping[int, str], index: int, layout: Layout) -> Iterator[st
 
 
 def _caption(grid: Grid) -> tuple[str, list[str]]:
-    """Return a caption of at most `WORDS` words, and the lines that it does not have."""
+    """Return a caption of at most `MAX_CAPTION_WORDS` words, and the lines that do not fit."""
     lines = [line for mark, remarks in grid.remarks if mark == "·" for line in remarks]
     if grid.caption:
         return grid.caption, lines
     sentences = [grid.title + "."]
-    while lines and sum(len(text.split()) for text in (*sentences, lines[0])) < WORDS:
+    while lines and sum(len(text.split()) for text in (*sentences, lines[0])) < MAX_CAPTION_WORDS:
         sentences.append(lines.pop(0))
     return " ".join(sentences), lines
 
 
 def _comments(lines: Sequence[str]) -> Iterator[str]:
-    """Yield what neither the caption nor the notes have, for the text of a paper."""
+    """Yield the lines that are in neither caption nor notes as comments, for the text of a paper."""
     yield from ("% For the text or the appendix:",) if lines else ()
     for line in lines:
         yield from textwrap.wrap(

@@ -1,4 +1,4 @@
-"""Widths of a LaTeX table: the largest font and the fewest broken lines with which it fits."""
+"""Layout of a LaTeX table: the largest font and the fewest line breaks with which it fits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from paribus.analysis.formatting import Cell, Column, Grid
 from paribus.report.latex_text import SIGN, breakable, escaped, pieces, text_width
 from paribus.report.table_views import CLAIMED
 
-COLUMN: Final = 219.0  # points of a column, and of a page, in the narrowest two-column styles
-PAGE: Final = 455.0
-SLACK: Final = 2.0  # of a column whose cells wrap: widths are estimates
+# All widths are in points. Those of a column and of a page are from the narrowest two-column styles.
+COLUMN_WIDTH: Final = 219.0
+PAGE_WIDTH: Final = 455.0
+SLACK: Final = 2.0  # added to a column whose cells wrap, as widths are estimates
 GAP: Final = 5.0  # between two columns of a table
-NARROW_NAME: Final = 56.0  # a name in less room is hard to read
-SIZES: Final = ((8.0, False), (7.0, False), (8.0, True), (7.0, True), (6.0, True))  # of the font; whether cells wrap
+MIN_NAME_WIDTH: Final = 56.0  # narrower names are hard to read
+SIZES: Final = ((8.0, False), (7.0, False), (8.0, True), (7.0, True), (6.0, True))  # (font size, cells may wrap)
 
 
 @final
@@ -24,9 +25,9 @@ class Layout:
     """The sizes of a table that fits."""
 
     grid: Grid
-    size: float  # of the font, in points
-    widths: Sequence[float]  # of the columns
-    wrapped: Sequence[bool]  # whether cells may have several lines
+    size: float  # font size in points
+    widths: Sequence[float]  # width of each column in points
+    wrapped: Sequence[bool]  # cells of the column may have several lines
     full_page: bool
 
     @property
@@ -35,10 +36,10 @@ class Layout:
 
     @property
     def alignments(self) -> list[str]:
-        plain = ("r" if column.align_right else "l" for column in self.grid.columns)
+        letters = ("r" if column.align_right else "l" for column in self.grid.columns)
         return [
             f"p{{{width:.0f}pt}}" if wraps else letter
-            for letter, width, wraps in zip(plain, self.widths, self.wrapped, strict=True)
+            for letter, width, wraps in zip(letters, self.widths, self.wrapped, strict=True)
         ]
 
     @property
@@ -57,7 +58,7 @@ class Layout:
         return rf"\shortstack[{'r' if column.align_right else 'l'}]{{{text}}}" if len(lines) > 1 else text
 
     def cell(self, index: int, cell: Cell) -> str:
-        """Return a cell; a leading `[` or `*` would be taken for an argument of the row before."""
+        """Return a cell. A leading `[` or `*` is protected, as LaTeX would read it as an argument of the row before."""
         column = self.grid.columns[index]
         if self.wrapped[index]:
             indent = r"\hangindent=1em" if column.wrap == "name" else ""
@@ -70,36 +71,38 @@ class Layout:
 
 
 def fit(grid: Grid, *, narrow: bool) -> Layout:
-    """Return the first layout that fits into a column, if `narrow`, or else into a page; or the smallest one."""
-    for limit in (COLUMN, PAGE) if narrow else (PAGE,):
+    """Return the first layout that fits into a column if `narrow`, else into a page; if none fits, the smallest."""
+    for limit in (COLUMN_WIDTH, PAGE_WIDTH) if narrow else (PAGE_WIDTH,):
         for size, wrap in SIZES:
-            layout = _layout(grid, size, limit, wrap=wrap, full_page=limit == PAGE)
+            layout = _layout(grid, size, limit, wrap=wrap, full_page=limit == PAGE_WIDTH)
             if layout.width <= limit:
                 return layout
     return layout
 
 
 def _layout(grid: Grid, size: float, limit: float, *, wrap: bool, full_page: bool) -> Layout:
-    """Return a layout whose columns are as narrow as the limit needs, and names rather than other columns."""
-    natural = [_natural(grid, index, size) for index in range(len(grid.columns))]
-    least = [_least(grid, index, size, wrap=wrap) for index in range(len(grid.columns))]
+    """Return a layout within the limit, if possible; columns of names become narrower before other columns."""
+    natural = [_natural_width(grid, index, size) for index in range(len(grid.columns))]
+    minimum = [_minimum_width(grid, index, size, wrap=wrap) for index in range(len(grid.columns))]
     if sum(natural) + GAP * (len(natural) - 1) <= limit:
-        least = natural
-    is_name = [column.wrap == "name" for column in grid.columns]
-    widths = [width if name else lowest for width, lowest, name in zip(natural, least, is_name, strict=True)]
-    over = sum(widths) + GAP * (len(widths) - 1) - limit
-    while over > 0 and any(widths[index] > least[index] for index in range(len(widths))):
-        index = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
-        step = min(over, 1.0, widths[index] - least[index])
-        widths[index], over = widths[index] - step, over - step
+        minimum = natural
+    widths = [
+        natural_width if column.wrap == "name" else minimum_width
+        for natural_width, minimum_width, column in zip(natural, minimum, grid.columns, strict=True)
+    ]
+    excess = sum(widths) + GAP * (len(widths) - 1) - limit
+    while excess > 0 and any(width > minimum[index] for index, width in enumerate(widths)):
+        index = max(range(len(widths)), key=lambda column: (widths[column] > minimum[column], widths[column]))
+        step = min(excess, 1.0, widths[index] - minimum[index])
+        widths[index], excess = widths[index] - step, excess - step
     wrapped = [
-        not column.align_right and width < max(_texts(grid, index, size))
+        not column.align_right and width < max(_cell_widths(grid, index, size))
         for index, (column, width) in enumerate(zip(grid.columns, widths, strict=True))
     ]
     return Layout(grid=grid, size=size, widths=widths, wrapped=wrapped, full_page=full_page)
 
 
-def _texts(grid: Grid, index: int, size: float) -> list[float]:
+def _cell_widths(grid: Grid, index: int, size: float) -> list[float]:
     """Return the widths of the cells of a column."""
     return [_cell_width(row[index], size) for row in grid.rows] or [0.0]
 
@@ -109,19 +112,19 @@ def _cell_width(cell: Cell, size: float) -> float:
     return bold * text_width(cell.text, size) + size * 0.45 * len(cell.note)
 
 
-def _natural(grid: Grid, index: int, size: float) -> float:
-    return max([text_width(grid.columns[index].name, size), *_texts(grid, index, size)])
+def _natural_width(grid: Grid, index: int, size: float) -> float:
+    return max([text_width(grid.columns[index].name, size), *_cell_widths(grid, index, size)])
 
 
-def _least(grid: Grid, index: int, size: float, *, wrap: bool) -> float:
-    """Return the least width of a column: of its widest piece where it may wrap, else of its widest cell."""
+def _minimum_width(grid: Grid, index: int, size: float, *, wrap: bool) -> float:
+    """Return the minimum width of a column: of its widest piece if cells may wrap, else of its widest cell."""
     column: Column = grid.columns[index]
     heading = max((text_width(piece.rstrip(), size) for piece in pieces(column.name)), default=0.0)
-    cells = _texts(grid, index, size)
+    cells = _cell_widths(grid, index, size)
     if column.wrap == "name" or (wrap and not column.align_right):
         parts = [row[index]._replace(text=piece.rstrip()) for row in grid.rows for piece in pieces(row[index].text)]
         indent = size if column.wrap == "name" else 0.0
         widest = indent + SLACK + max((_cell_width(part, size) for part in parts), default=0.0)
-        floor = 0.0 if wrap else NARROW_NAME
-        cells = [min(max(cells), max(widest, floor))]
+        lower_bound = 0.0 if wrap else MIN_NAME_WIDTH
+        cells = [min(max(cells), max(widest, lower_bound))]
     return max(heading, *cells)

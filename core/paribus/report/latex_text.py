@@ -49,8 +49,8 @@ ACCENTS: Final = {
     "\u030c": "v",
     "\u0327": "c",
 }
-BREAKS: Final = re.compile(r"[(._=,/+-]{0,2}[^._=(,/+\s-]{1,14}[._=,/+-]*\s*|[(._=,/+-]+\s*")  # pieces of a long word
-SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus, and no hyphen
+WORD_PIECE: Final = re.compile(r"[(._=,/+-]{0,2}[^._=(,/+\s-]{1,14}[._=,/+-]*\s*|[(._=,/+-]+\s*")
+SIGN: Final = re.compile(r"(?<![\w}-])-(?=\d)")  # a minus sign, not a hyphen
 # Widths of Computer Modern at 8 points, in em: Times, which most styles use, is narrower.
 WIDTHS: Final = {
     **dict.fromkeys("ijl.,:;'![]|", 0.3),
@@ -61,45 +61,47 @@ WIDTHS: Final = {
     **dict.fromkeys("+=<>@&×±≥≤→~ABCDEFGHJKLNOPQRSTUVXYZ", 0.83),  # noqa: RUF001  # times, and not the letter
     **dict.fromkeys("MW", 1.1),
 }
-UNBROKEN: Final = 12  # letters of a word that is not broken
-OTHER_WIDTH: Final = 0.6
-UNKNOWN_WIDTH: Final = 4.0  # of a code point that is printed instead of a letter
-STRETCH: Final = 0.07  # by which letters are wider for each point that a font is smaller
+MAX_UNBROKEN: Final = 12  # letters; longer words may be broken
+OTHER_WIDTH: Final = 0.6  # of other ASCII characters
+CODE_POINT_WIDTH: Final = 4.0  # of `U+2603`, which replaces a letter that LaTeX may not have
+STRETCH: Final = 0.07  # relative increase of letter widths for each point below 8
 
 
 def text_width(text: str, size: float) -> float:
-    """Return about how many points a text is wide, rather too many than too few."""
-    widths = (WIDTHS.get(letter, OTHER_WIDTH if letter.isascii() else _wide(letter)) for letter in text)
+    """Return the estimated width of a text in points, which is rather too large than too small."""
+    widths = (WIDTHS.get(letter, OTHER_WIDTH if letter.isascii() else _non_ascii_width(letter)) for letter in text)
     signs = 0.41 * len(SIGN.findall(text))
     return size * (1 + STRETCH * (8 - size)) * (sum(widths) + signs)
 
 
-def _wide(letter: str) -> float:
-    return UNKNOWN_WIDTH if _letter(letter).startswith("U+") else 0.85
+def _non_ascii_width(letter: str) -> float:
+    return CODE_POINT_WIDTH if _letter(letter).startswith("U+") else 0.85
 
 
 def pieces(text: str) -> list[str]:
-    """Return the pieces of a text between which a line may be broken; an interval in brackets is one."""
+    """Return the pieces of a text between which a line may be broken; an interval in brackets is one piece."""
     words = re.findall(r"\[[^\[\]a-z]*\]\s*|\S+\s*", text)
-    return [piece for word in words for piece in (BREAKS.findall(word) if _is_long(word) else [word])]
+    return [piece for word in words for piece in (WORD_PIECE.findall(word) if _is_long(word) else [word])]
 
 
 def _is_long(word: str) -> bool:
-    return len(word.rstrip()) > UNBROKEN and not word.startswith("[")
+    return len(word.rstrip()) > MAX_UNBROKEN and not word.startswith("[")
 
 
 def breakable(text: str) -> str:
-    """Escape text for LaTeX, with places to break words that are long."""
+    """Escape text for LaTeX, with optional line breaks in long words."""
     joined = ""
     for piece in pieces(text):
-        gap = "" if not joined or joined.endswith(" ") else "\\allowbreak{}"
+        separator = "" if not joined or joined.endswith(" ") else "\\allowbreak{}"
         text = SIGN.sub("$-$", escaped(piece.rstrip()))
-        joined += gap + (text.replace(" ", "~") if piece.startswith("[") else text) + " " * (piece != piece.rstrip())
+        joined += (
+            separator + (text.replace(" ", "~") if piece.startswith("[") else text) + " " * (piece != piece.rstrip())
+        )
     return joined.rstrip()
 
 
 def escaped(text: str) -> str:
-    """Escape text for LaTeX; a letter that LaTeX may lack is replaced by its code point."""
+    """Escape text for LaTeX; a letter that LaTeX may not have is replaced by its code point."""
     letters = "".join(map(_letter, unicodedata.normalize("NFC", clean(text))))
     return letters.replace("--", "-{}-").replace("--", "-{}-").replace("''", "'{}'").replace("''", "'{}'")
 

@@ -19,14 +19,15 @@ from paribus.storage.atomic import FILES, Files, make_folder, write_bytes
 from paribus.storage.store import Trial
 
 if TYPE_CHECKING:
-    from paribus.planning.api import PlannedStudy  # numpy, which comparing two reports does not need
+    # It imports numpy, which a comparison of two reports does not need.
+    from paribus.planning.api import PlannedStudy
 
 SPECIAL: Final = re.compile(r"([\\`*_<>|#~\[\]])")
 RESULTS: Final = "RESULTS.md"
 RECORDS: Final = "records.jsonl"
-# Of a record's result. What is left out is long, and decides nothing that the table does not say: the loss of every
-# step, the curve, and the digests that the certificates were made of.
-KEPT: Final = (
+# The published keys of a record's result. The others are long and add nothing to the table: the loss of every step, the
+# curve, and the digests of the certificates.
+PUBLISHED_KEYS: Final = (
     "state",
     "steps",
     "tokens",
@@ -52,14 +53,14 @@ def markdown(table: Table, *, heading: int = 2, columns: Columns = None) -> str:
 def grid_markdown(grid: Grid) -> str:
     """Return a grid with its header lines and remarks."""
     header = (f"- {escaped(line)}" for line in grid.header)
-    return "\n".join([f"## {escaped(grid.title)}", "", *header, "", *_bars(grid), *_remarks(grid.remarks), ""])
+    return "\n".join([f"## {escaped(grid.title)}", "", *header, "", *_grid_lines(grid), *_remarks(grid.remarks), ""])
 
 
 def _lines(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     yield f"{'#' * heading} {escaped(table_views.table_title(table))}"
     yield ""
     if table.other_settings:
-        yield from _bars(table_views.overview_grid(table))
+        yield from _grid_lines(table_views.overview_grid(table))
         yield ""
     for section in table.sections:
         yield from (f"{'#' * (heading + 1)} {escaped(section.title)}", "")
@@ -79,12 +80,12 @@ def _lines(table: Table, heading: int, columns: Columns) -> Iterator[str]:
 
 def _body(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     """Yield the rows, the certificates, other families, and the remarks."""
-    yield from _bars(table_views.chosen_grid(table, columns))
+    yield from _grid_lines(table_views.chosen_grid(table, columns))
     yield ""
     yield from _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
         yield from ("", f"{'#' * heading} {escaped(family.title)}", "")
-        yield from _bars(table_views.family_grid(family).select(columns, others=True))
+        yield from _grid_lines(table_views.family_grid(family).select(columns, ignore_unknown=True))
         yield ""
         yield from _certificates(table_views.family_certificate_lines(family))
         yield from ("",) if family.certificates else ()
@@ -92,8 +93,8 @@ def _body(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     yield from _remarks(table_views.table_remarks(table))
 
 
-def _bars(grid: Grid) -> Iterator[str]:
-    """Yield a table: names as code, claims in bold."""
+def _grid_lines(grid: Grid) -> Iterator[str]:
+    """Yield a table with names as code and claims in bold."""
     yield _line([escaped(head.name) for head in grid.columns])
     yield _line(["--:" if head.align_right else ":--" for head in grid.columns])
     for row in grid.rows:
@@ -128,12 +129,12 @@ def escaped(text: str) -> str:
 
 
 def code(text: str, *, cell: bool = False) -> str:
-    """Return text as a code span; in a cell, a vertical bar is escaped."""
+    """Return text as a code span; with `cell`, vertical bars are escaped."""
     cleaned = clean(text)
     cleaned = cleaned.replace("|", "\\|") if cell else cleaned
     fence = "`" * (1 + max(map(len, re.findall("`+", cleaned)), default=0))
-    room = " " if "`" in cleaned else ""
-    return f"{fence}{room}{cleaned}{room}{fence}"
+    padding = " " if "`" in cleaned else ""
+    return f"{fence}{padding}{cleaned}{padding}{fence}"
 
 
 RecordedTrials = Sequence[tuple[Trial, Mapping[str, Any]]]
@@ -154,12 +155,17 @@ def write_results(
 
 
 def record_line(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a record that is published: the trial, its result, and where it ran."""
+    """Return the published part of a record: the trial, its result, and where it ran."""
     result, provenance = record["result"], record["provenance"]
-    named = trial.document()
-    del named["spec"]  # the study's file says it
-    ran = {key: provenance[key] for key in ("training_seconds", "contended", "peak_bytes", "machine", "versions")}
-    return {**named, "result": {key: result[key] for key in KEPT if key in result}, "provenance": ran}
+    document = trial.document()
+    # The spec follows from the file of the study.
+    del document["spec"]
+    published = {key: provenance[key] for key in ("training_seconds", "contended", "peak_bytes", "machine", "versions")}
+    return {
+        **document,
+        "result": {key: result[key] for key in PUBLISHED_KEYS if key in result},
+        "provenance": published,
+    }
 
 
 def leading_comment(path: Path) -> str:
@@ -172,7 +178,7 @@ def leading_comment(path: Path) -> str:
     return " ".join(lines)
 
 
-def _results_lines(table: Table, recorded: RecordedTrials, planned: int, about: str) -> Iterator[str]:
+def _results_lines(table: Table, recorded: RecordedTrials, planned_count: int, about: str) -> Iterator[str]:
     yield f"# {escaped(table.study)}"
     yield ""
     if about:
@@ -183,7 +189,7 @@ def _results_lines(table: Table, recorded: RecordedTrials, planned: int, about: 
     yield "## Provenance"
     yield ""
     runs = [TrialRun(trial.code, record["provenance"]) for trial, record in recorded]
-    for label, text in provenance_lines(runs, planned, git_commit()):
+    for label, text in provenance_lines(runs, planned_count, git_commit()):
         commit, comma, changes = text.partition(",")
         yield f"- {label}: {code(commit) + comma + changes if label == 'commit' else escaped(text)}"
     yield ""

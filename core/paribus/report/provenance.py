@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 import paribus
+from paribus.analysis.formatting import MAX_NAMES
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 
 CODE_DIGITS: Final = 12
-MAX_LISTED: Final = 8
 
 
 @final
@@ -25,11 +25,11 @@ class TrialRun(NamedTuple):
     provenance: Mapping[str, Any]
 
 
-def provenance_lines(runs: Sequence[TrialRun], planned: int, commit: str) -> Iterator[tuple[str, str]]:
-    """Yield a label and a plain text for each fact about the trials that ran, of so many planned ones."""
+def provenance_lines(runs: Sequence[TrialRun], planned_count: int, commit: str) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text for each fact about the trials that ran, of the planned ones."""
     records = [run.provenance for run in runs]
     minutes = sum(record["training_seconds"] or 0.0 for record in records) / 60
-    yield "trials", f"{len(runs)} of {planned}, {minutes:,.0f} minutes of training in all"
+    yield "trials", f"{len(runs)} of {planned_count}, {minutes:,.0f} minutes of training in all"
     if not runs:
         return
     days = sorted({datetime.fromtimestamp(record["ended"], UTC).date() for record in records})
@@ -43,7 +43,7 @@ def provenance_lines(runs: Sequence[TrialRun], planned: int, commit: str) -> Ite
 
 
 def entry_runs(entries: Iterable[TrialEntry]) -> tuple[list[TrialRun], int]:
-    """Return the runs of these trials and of the trials that they begin from, and how many are planned.
+    """Return the runs of these trials and of the trials that they start from, and the number of planned trials.
 
     A trial that several settings or variants share counts once.
     """
@@ -67,11 +67,11 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 
 def _distinct(texts: Iterable[str]) -> str:
-    return join_names(dict.fromkeys(texts), MAX_LISTED)
+    return join_names(dict.fromkeys(texts), MAX_NAMES)
 
 
 def git_commit() -> str:
-    """Return the commit of the checkout that paribus runs from; empty where it was installed from a wheel."""
+    """Return the commit of the checkout that paribus runs from; empty if it was installed from a wheel."""
     git = shutil.which("git")
     folder = str(Path(paribus.__file__).resolve().parent)
     outputs = []

@@ -38,20 +38,20 @@ from paribus.analysis.formatting import (
 )
 from paribus.analysis.table import Columns, Family, Row, Table
 
-WORDS: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # what is not broken while there is room
-PARTS: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
+FOLD_UNIT: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # is broken only if wider than a line
+FOLD_PART: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
-CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")  # kinds of verdicts that are decided
+CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")  # kinds of verdicts that make a claim
 SETTING: Final = "setting"
-COUNT: Final = " (n = "  # in a title, where all rows have one number of seeds
+COUNT: Final = " (n = "  # start of the number of seeds in a title
 VERDICT_COLUMNS: Final = ("variant", "n", "mean", "difference", "verdict")
-FORMULA: Final = ("=", "+", "-", "@")  # what a spreadsheet would run, were it the first letter of a text
+FORMULA_SIGNS: Final = ("=", "+", "-", "@")  # first letters of a text that a spreadsheet runs as a formula
 
 
 def fold_text(text: str, width: int) -> str:
-    """Fold text into lines of at most `width`, where a reader would: `attention=restricted`, then `(window=16)`."""
+    """Fold text into lines of at most `width`, between words and options: `attention=restricted`, `(window=16)`."""
     lines = [""]
-    for word in WORDS.findall(text):
+    for word in FOLD_UNIT.findall(text):
         for piece in _pieces(word, width):
             if len((lines[-1] + piece).rstrip()) <= width:
                 lines[-1] += piece
@@ -61,12 +61,14 @@ def fold_text(text: str, width: int) -> str:
 
 
 def _pieces(word: str, width: int) -> list[str]:
-    """Return a word whole where it fits, else its parts between dots, hyphens and underscores, else pieces that fit."""
+    """Return a word whole if it fits, else its parts between dots, hyphens and underscores, cut to fit."""
     if len(word.rstrip()) <= width:
         return [word]
     *starts, end = textwrap.wrap(word, width, break_long_words=False, break_on_hyphens=False)
     chunks = [*(f"{start} " for start in starts), end + word[len(word.rstrip()) :]]
-    parts = [part for chunk in chunks for part in (PARTS.findall(chunk) if len(chunk.rstrip()) > width else [chunk])]
+    parts = [
+        part for chunk in chunks for part in (FOLD_PART.findall(chunk) if len(chunk.rstrip()) > width else [chunk])
+    ]
     return [part[start : start + width] for part in parts for start in range(0, len(part.rstrip()), width)]
 
 
@@ -77,13 +79,13 @@ def verdict_text(row: Row) -> str:
 
 def cost_text(row: Row, name: str) -> str:
     """Return the cost of the baseline, or the ratio of a variant to it."""
-    value = row.costs[name]
-    rough = "~" if value.rough else ""
+    cost = row.costs[name]
+    rough = "~" if cost.rough else ""
     if row.kind != "baseline":
-        return NO_VALUE if value.ratio is None else f"{rough}{_ratio(value.ratio)}{TIMES}{_interval(value)}"
-    if value.value is None:
+        return NO_VALUE if cost.ratio is None else f"{rough}{_ratio(cost.ratio)}{TIMES}{_interval(cost)}"
+    if cost.value is None:
         return NO_VALUE
-    return rough + (compact(value.value, 1024, "BKMGT") if name in BYTES else compact(value.value, 1000, " kMGTPEZ"))
+    return rough + (compact(cost.value, 1024, "BKMGT") if name in BYTES else compact(cost.value, 1000, " kMGTPEZ"))
 
 
 def _interval(cost: Cost) -> str:
@@ -99,7 +101,7 @@ def shown_costs(table: Table) -> list[str]:
 
 
 def answer(table: Table, row: Row) -> str:
-    """Return what is known about a variant as the rest of a sentence that begins with its name."""
+    """Return the result of a variant as the rest of a sentence that begins with its name."""
     if row.difference is None:
         return f"has no verdict: {verdict_text(row)}."
     difference = format_difference(row, table_decimals(table)[row.variant])
@@ -161,33 +163,32 @@ def chosen_grid(table: Table, columns: Columns) -> Grid:
 
 def family_grid(family: Family) -> Grid:
     """Return the rows of a family: steps with the rung below, effects with their aliases."""
-    digits = {
-        name: min(decimals, MAX_DECIMALS) for name, decimals in row_decimals(family.rows).items()
-    }  # finer is rounding
-    stepped = any(row.baseline for row in family.rows)
-    names = [Column("rung", wrap="name"), Column("from", wrap="name")] if stepped else [Column("effect", wrap="name")]
-    called = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.baseline)) for row in family.rows]
+    # Effects are sums over cells, so finer decimals are rounding errors.
+    digits = {name: min(decimals, MAX_DECIMALS) for name, decimals in row_decimals(family.rows).items()}
+    has_steps = any(row.baseline for row in family.rows)
+    names = [Column("rung", wrap="name"), Column("from", wrap="name")] if has_steps else [Column("effect", wrap="name")]
+    labels = [(clean(", or ".join((row.variant, *row.aliases))), clean(row.baseline)) for row in family.rows]
     rows = [(row, format_difference(row, digits[row.variant])) for row in family.rows]
     return Grid(
         title=clean(family.title),
         columns=[*names, Column("n", align_right=True), Column("difference"), Column("verdict", wrap="verdict")],
         rows=[
-            row_cells([*name[: len(names)], format_count(row), difference, verdict_text(row)], row.kind)
-            for name, (row, difference) in zip(called, rows, strict=True)
+            row_cells([*label[: len(names)], format_count(row), difference, verdict_text(row)], row.kind)
+            for label, (row, difference) in zip(labels, rows, strict=True)
         ],
         narrow_rows=[
             [
-                Cell(" from ".join(name[: len(names)])),
+                Cell(" from ".join(label[: len(names)])),
                 Cell(verdict_text(row), row.kind),
                 Cell(f"{difference}, n {format_count(row)}"),
             ]
-            for name, (row, difference) in zip(called, rows, strict=True)
+            for label, (row, difference) in zip(labels, rows, strict=True)
         ],
     )
 
 
 def overview_grid(table: Table) -> Grid:
-    """Return every variant of any setting, with its result in each."""
+    """Return all variants with their results in each setting."""
     rows = [{row.variant: row for row in setting.rows} for setting in table.settings]
     digits = [table_decimals(setting) for setting in table.settings]
     names = list(dict.fromkeys(row.variant for setting in table.settings for row in setting.rows))
@@ -216,7 +217,7 @@ def certificate_lines(certificates: Mapping[str, Certificate]) -> list[tuple[str
 
 
 def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
-    """Return the same for steps, with the rung that each is from."""
+    """Return a mark, the name and the text of each certificate of a family, with the rung below."""
     below = {row.variant: row.baseline for row in family.rows}
     return certificate_lines(
         {f"{name}, from {below[name]}": certificate for name, certificate in family.certificates.items()}
@@ -225,7 +226,8 @@ def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:
 
 def _verdict(row: Row, digits: int, costs: Sequence[str]) -> list[Cell]:
     texts = (clean(row.name), format_count(row), format_number(row.mean, digits), format_difference(row, digits))
-    kind = row.kind if row.kind == "baseline" else ""  # which is no verdict: all of its row is shown alike
+    # The baseline has no verdict, so all cells of its row have its kind.
+    kind = row.kind if row.kind == "baseline" else ""
     cells_of_row = [Cell(text, kind) for text in (*texts, verdict_text(row), *(cost_text(row, name) for name in costs))]
     cells_of_row[len(texts)] = cells_of_row[len(texts)]._replace(kind=row.kind)
     return cells_of_row
@@ -250,27 +252,29 @@ def _overview(row: Row, decimals: int) -> str:
 def study_grid(table: Table, columns: Columns = None) -> Grid:
     """Return the variants of all settings as one grid, for LaTeX and CSV, with a grid for each family.
 
-    By default the costs are a grid of their own, for a full page. `columns` chooses others; settings are always there.
+    By default, the costs are a separate grid for a full page. `columns` selects others; that of settings always stays.
     """
-    families = [(part, family) for part in table.settings for family in part.families]
-    extra = [without_shared_count(_family(part, family)).select(columns, others=True) for part, family in families]
+    families = [(setting, family) for setting in table.settings for family in setting.families]
+    extra = [
+        without_shared_count(_family(setting, family)).select(columns, ignore_unknown=True) for setting, family in families
+    ]
     if columns is not None:
         grid = _all_settings(table, columns)
     else:
         grid = without_shared_count(_all_settings(table, VERDICT_COLUMNS))
-        costs = [name for name in LABELS if any(name in shown_costs(part) for part in table.settings)]
+        costs = [name for name in LABELS if any(name in shown_costs(setting) for setting in table.settings)]
         extra = [*([_cost_grid(table, costs)] if costs else []), *extra]
     records = list(table_records(table))
     return replace(grid, caption=short_caption(table), remarks=_remarks(table), records=records, extra=extra)
 
 
 def _all_settings(table: Table, columns: Sequence[str]) -> Grid:
-    """Return these columns of the rows of all settings, after the name of the setting where there are several."""
-    grids = [chosen_grid(part, columns) for part in table.settings]
+    """Return these columns of the rows of all settings, after the name of the setting if there are several."""
+    grids = [chosen_grid(setting, columns) for setting in table.settings]
     rows = [row for grid in grids for row in grid.rows]
     if not table.other_settings:
         return replace(grids[0], rows=rows)
-    names = [Cell(clean(part.setting)) for part, grid in zip(table.settings, grids, strict=True) for _ in grid.rows]
+    names = [Cell(clean(setting.setting)) for setting, grid in zip(table.settings, grids, strict=True) for _ in grid.rows]
     rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
     return replace(grids[0], columns=[Column(SETTING), *grids[0].columns], rows=rows)
 
@@ -278,7 +282,7 @@ def _all_settings(table: Table, columns: Sequence[str]) -> Grid:
 def _cost_grid(table: Table, costs: Sequence[str]) -> Grid:
     """Return the costs of all settings beside the metric."""
     title = f"{clean(table.study)}: {clean(table.metric)} and costs"
-    rows = [row for part in table.settings for row in (part.baseline, *part.rows)]
+    rows = [row for setting in table.settings for row in (setting.baseline, *setting.rows)]
     rough = any(row.costs[name].rough for row in rows for name in costs)
     caption = (
         f"{title}: of the baseline, and of each variant as multiples of the baseline's"
@@ -290,7 +294,7 @@ def _cost_grid(table: Table, costs: Sequence[str]) -> Grid:
 
 
 def without_shared_count(grid: Grid) -> Grid:
-    """Return a grid without the column n, if n is the same in all rows; the title then has it."""
+    """Return the grid; if all rows have the same n, it is in the title instead of a column."""
     index = next((index for index, column in enumerate(grid.columns) if column.id == "n"), None)
     counts = {row[index].text for row in grid.rows} if index is not None else set()
     if len(counts) != 1:
@@ -301,7 +305,7 @@ def without_shared_count(grid: Grid) -> Grid:
 
 def short_caption(table: Table) -> str:
     """Return a caption for a paper, in fewer than 60 words: what is compared, n, confidence, correction and margin."""
-    rows = [row for part in table.settings for row in part.rows]
+    rows = [row for setting in table.settings for row in setting.rows]
     margin = "" if table.margin is None else f" A difference within ±{table.margin:g} counts as equivalent."
     return (
         f"{table_title(table)}. Differences are variant minus baseline on the same seed (n = "
@@ -344,25 +348,25 @@ def _remarks(table: Table) -> list[tuple[str, list[str]]]:
 
 
 def split_notes(table: Table) -> tuple[Table, list[Table]]:
-    """Return the notes that all settings share, and the tables with those that are their own."""
+    """Return a table with the notes that all settings share, and the tables of the settings with the other notes."""
     tables: list[Table] = list(table.settings)
     common = table
     for field in ("warnings", "notes", "caption"):
-        alike = _alike([getattr(setting, field) for setting in table.settings])
-        common = replace(common, **{field: alike})  # type: ignore[arg-type]  # each of them is a tuple of lines
+        shared = _shared_lines([getattr(setting, field) for setting in table.settings])
+        common = replace(common, **{field: shared})  # type: ignore[arg-type]  # each of them is a tuple of lines
         tables = [
-            replace(setting, **{field: tuple(line for line in getattr(setting, field) if line not in alike)})  # type: ignore[arg-type]  # as above
+            replace(setting, **{field: tuple(line for line in getattr(setting, field) if line not in shared)})  # type: ignore[arg-type]  # as above
             for setting in tables
         ]
     return common, tables
 
 
-def _alike(lines_of_settings: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _shared_lines(lines_of_settings: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(line for line in lines_of_settings[0] if all(line in lines for lines in lines_of_settings))
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]], columns: Columns = None) -> str:
-    """Return rows as CSV, with these columns or all: unknown values are empty, and no text is a formula."""
+    """Return rows as CSV with these columns or all; unknown values are empty, and texts are never formulas."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     if columns is not None:
         refuse_unknown_columns(columns, heads)
@@ -378,4 +382,4 @@ def _cell(value: Any) -> Any:
     if not isinstance(value, str):
         return "" if value is None else value
     text = clean(value)
-    return f"'{text}" if text.startswith(FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA_SIGNS) else text

@@ -1,4 +1,4 @@
-"""Verdict tables in a terminal: as wide as there is room, readable in 40 columns, without colour or Unicode."""
+"""Verdict tables in a terminal of any width from 40 columns, also without colours or Unicode."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ STYLES: Final[Mapping[str, str]] = {
 }
 
 
-MARKS: Final[Mapping[str, tuple[str, str]]] = {  # how a mark is shown, and how what it marks
+# Mark of a line -> styles of the mark and of the line.
+MARK_STYLES: Final[Mapping[str, tuple[str, str]]] = {
     "!": ("bold yellow", ""),
     "-": ("", ""),
     "·": ("dim", "dim"),
     "✓": ("green", ""),
     "✗": ("bold magenta", ""),
 }
-PLAIN: Final = str.maketrans(
+ASCII_SUBSTITUTES: Final = str.maketrans(
     {TIMES: "x", "≥": ">=", "●": "o", "○": "o", "━": "=", "│": "|", "┿": "+", "┊": ":", "◂": "<", "▸": ">"}
     | {
         "✓": "+",
@@ -53,13 +54,14 @@ PLAIN: Final = str.maketrans(
         "≈": "~",
     }
 )
-WIDEST: Final = 41  # places of a picture
-NAMES: Final = range(30, 13, -1)  # places that names may be folded to, the best first
-VERDICTS: Final = (30, 20)  # the same of verdicts
-GAP: Final = 2
+# All widths are in characters.
+MAX_PLOT_WIDTH: Final = 41
+NAME_WIDTHS: Final = range(30, 13, -1)  # widths to which names may be folded, the best first
+VERDICT_WIDTHS: Final = (30, 20)  # widths to which verdicts may be folded, the best first
+GAP: Final = 2  # between two columns
 
-Picture = Callable[[int], tuple[Column, Sequence[Cell]]]  # a column of so many places, or fewer
-Folds = Mapping[str, int]
+PlotColumn = Callable[[int], tuple[Column, Sequence[Cell]]]  # maximum width -> a column with the plot of each row
+Folds = Mapping[str, int]  # kind of wrapping (`Column.wrap`) -> width
 
 
 @final
@@ -72,54 +74,62 @@ class Pen:
 
     def plain(self, text: str) -> str:
         """Return text in the characters that the console has."""
-        return text.translate(PLAIN).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
+        return (
+            text.translate(ASCII_SUBSTITUTES).encode("ascii", "backslashreplace").decode() if self.ascii_only else text
+        )
 
     def title(self, text: str) -> RenderableType:
         from rich.text import Text
 
         return Text(self.plain(text), style="bold")
 
-    def grid(self, grid: Grid, picture: Picture | None = None) -> Iterator[RenderableType]:
-        """Yield the first arrangement that fits: one table, costs in tables of their own, no plot, or a list."""
+    def grid(self, grid: Grid, plot: PlotColumn | None = None) -> Iterator[RenderableType]:
+        """Yield the first arrangement that fits: one table, costs in separate tables, no plot, or a list.
+
+        `plot` returns a column of plots, which is put before the verdict.
+        """
         main, costs = grid.split_costs()
-        free = self._left(grid, {})
-        if free >= (MIN_WIDTH if picture else -GAP):
-            yield self._table(grid.with_column(*picture(min(free, WIDEST))) if picture else grid, {})
+        free = self._free_width(grid, {})
+        if free >= (MIN_WIDTH if plot else -GAP):
+            yield self._table(grid.with_column(*plot(min(free, MAX_PLOT_WIDTH))) if plot else grid, {})
             return
-        rooms = [(MIN_WIDTH, VERDICTS[0])] if picture else []
-        for room, verdict in (*rooms, *((-GAP, verdict) for verdict in VERDICTS)):
-            for name in NAMES:
-                folds = {"name": name, "verdict": verdict}
-                free = self._left(main, folds)
+        # (whether the plot is shown, width of the verdict), the best arrangement first.
+        arrangements = [(True, VERDICT_WIDTHS[0])] if plot else []
+        arrangements += [(False, verdict_width) for verdict_width in VERDICT_WIDTHS]
+        for has_plot, verdict_width in arrangements:
+            for name_width in NAME_WIDTHS:
+                folds = {"name": name_width, "verdict": verdict_width}
+                free = self._free_width(main, folds)
                 cost_tables = self._cost_tables(costs, folds)
-                if free < room or cost_tables is None:
+                if free < (MIN_WIDTH if has_plot else -GAP) or cost_tables is None:
                     continue
-                pictured = main.with_column(*picture(min(free, WIDEST))) if picture and room > 0 else main
-                verdict_width = self._needed(main, len(main.columns) - 1, folds)  # which may be less than it may have
-                wider = verdict_width + (max(free - WIDEST, 0) if room > 0 else free + GAP)
-                yield self._table(pictured, {**folds, "verdict": wider})
+                plotted = main.with_column(*plot(min(free, MAX_PLOT_WIDTH))) if plot and has_plot else main
+                # The folded verdict may be narrower than its limit, and the remaining width is free.
+                needed = self._needed_width(main, len(main.columns) - 1, folds)
+                rest = max(free - MAX_PLOT_WIDTH, 0) if has_plot else free + GAP
+                yield self._table(plotted, {**folds, "verdict": needed + rest})
                 for cost_table in cost_tables:
                     yield from ("", self._table(cost_table, folds))
                 return
         yield from self._stacked(grid)
 
     def _cost_tables(self, costs: Grid | None, folds: Folds) -> list[Grid] | None:
-        """Return the costs in as few tables as the width allows; None if it has no room for a single column."""
+        """Return the costs in as few tables as the width allows; None if a single column does not fit."""
         tables: list[Grid] = []
         indices: list[int] = []
         for index in range(1, len(costs.columns) if costs is not None else 0):
-            assert costs is not None, "it has columns"
-            if indices and self._left(costs.pick([0, *indices, index]), folds) >= -GAP:
+            assert costs is not None, "the loop has an index only with columns"
+            if indices and self._free_width(costs.pick([0, *indices, index]), folds) >= -GAP:
                 indices.append(index)
                 continue
-            if self._left(costs.pick([0, index]), folds) < -GAP:
+            if self._free_width(costs.pick([0, index]), folds) < -GAP:
                 return None
             tables += [costs.pick([0, *indices])] if indices else []
             indices = [index]
         return [*tables, costs.pick([0, *indices])] if costs is not None and indices else tables
 
     def marked(self, lines: Sequence[tuple[str, str]]) -> RenderableType:
-        """Return lines with a mark before them, folded beside it."""
+        """Return lines with their marks, folded beside them."""
         from rich.table import Table
         from rich.text import Text
 
@@ -127,7 +137,7 @@ class Pen:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for mark, text in lines:
-            mark_style, style = MARKS[mark]
+            mark_style, style = MARK_STYLES[mark]
             table.add_row(Text(self.plain(mark), style=mark_style), Text(self.plain(text), style=style))
         return table
 
@@ -140,12 +150,12 @@ class Pen:
         text, wrap = self.plain(cell.text), grid.columns[column].wrap
         return table_views.fold_text(text, folds[wrap]) if wrap in folds else text
 
-    def _left(self, grid: Grid, folds: Folds) -> int:
-        """Return the width that remains beside these columns for another one; -2 where they just fit."""
-        return self.width - sum(GAP + self._needed(grid, column, folds) for column in range(len(grid.columns)))
+    def _free_width(self, grid: Grid, folds: Folds) -> int:
+        """Return the width that remains for another column beside these; -GAP if they just fit."""
+        return self.width - sum(GAP + self._needed_width(grid, column, folds) for column in range(len(grid.columns)))
 
-    def _needed(self, grid: Grid, column: int, folds: Folds) -> int:
-        """Return the width of a column."""
+    def _needed_width(self, grid: Grid, column: int, folds: Folds) -> int:
+        """Return the width that a column needs."""
         from rich.cells import cell_len
 
         texts = [
@@ -171,9 +181,9 @@ class Pen:
         from rich.padding import Padding
         from rich.text import Text
 
-        for name, *lines in grid.stacked:
+        for name, *cells in grid.stacked:
             yield Text(self.plain(name.text), style="bold")
-            for text, kind, _ in lines:
+            for text, kind, _ in cells:
                 line = Text(self.plain(text), style=STYLES.get(kind, ""), overflow="fold")
                 yield Padding(line, (0, 0, 0, 2))
 
@@ -203,7 +213,7 @@ def grid_text(grid: Grid, width: int) -> str:
 
 
 def print_parts(parts: Parts, console: Console | None = None) -> None:
-    """Print renderables to a console, in its width, colours and characters."""
+    """Print renderables to a console, with its width, colours and characters."""
     from rich.console import Console
 
     console = console or Console()
@@ -215,7 +225,7 @@ def print_parts(parts: Parts, console: Console | None = None) -> None:
 
 
 def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
-    """Return renderables as text of so many columns."""
+    """Return renderables as text of `width` columns."""
     from io import StringIO
 
     from rich.console import Console
@@ -233,7 +243,7 @@ def show_table(table: Table, console: Console | None = None, columns: Columns = 
 
 
 def table_text(table: Table, width: int, *, color: bool = False) -> str:
-    """Return a table as text of so many columns."""
+    """Return a table as text of `width` columns."""
     return parts_as_text(partial(_parts, table), width, color=color)
 
 
@@ -259,20 +269,22 @@ def _parts(table: Table, pen: Pen, columns: Columns = None) -> Iterator[Renderab
 
 def _body(table: Table, pen: Pen, columns: Columns) -> Iterator[RenderableType]:
     """Yield verdicts and costs, certificates, other families, and remarks."""
-    yield from pen.grid(table_views.chosen_grid(table, columns), partial(_picture, table) if columns is None else None)
+    yield from pen.grid(
+        table_views.chosen_grid(table, columns), partial(_plot_column, table) if columns is None else None
+    )
     yield ""
     if certificates := table_views.certificate_lines(table.certificates):
         yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])
     for family in table.families:
         yield from ("", pen.title(clean(family.title)))
-        yield from pen.grid(table_views.family_grid(family).select(columns, others=True))
+        yield from pen.grid(table_views.family_grid(family).select(columns, ignore_unknown=True))
         lines = [(mark, f"{name}: {text}") for mark, name, text in table_views.family_certificate_lines(family)]
         yield pen.marked([*lines, *(("·", clean(line)) for line in family.caption)])
     yield from pen.remarks(table_views.table_remarks(table))
 
 
-def _picture(table: Table, width: int) -> tuple[Column, Sequence[Cell]]:
-    """Return a column with the interval of each row."""
+def _plot_column(table: Table, width: int) -> tuple[Column, Sequence[Cell]]:
+    """Return a column with a plot of the interval of each row."""
     forest = Forest(table, width)
     sides = ("better", "worse") if table.better == "lower" else ("worse", "better")
     header = sides[0] + sides[1].rjust(forest.width - len(sides[0]))

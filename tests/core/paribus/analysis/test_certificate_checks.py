@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.certificate_checks import MOST, compare_tensors, short_names
+from paribus.analysis.certificate_checks import MAX_PATHS, compare_tensors, short_names
 
 LAYERS = [f"body.layers.{layer}.attention.heads" for layer in range(3)]
 
@@ -79,6 +79,6 @@ def test_a_short_name_is_unambiguous(path: str, name: str) -> None:
 
 
 def test_long_lists_of_names_end_with_a_count() -> None:
-    assert short_names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MOST + 3)).endswith(
+    assert short_names(f"body.layers.0.parts.inside.p{number}.weight" for number in range(MAX_PATHS + 3)).endswith(
         ", … 3 more"
     )

@@ -130,7 +130,7 @@ def test_differing_conditions_are_refused_or_shown_with_a_warning(
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": BASE}, VARIED, **edits)
     with pytest.raises(NotComparableError, match=words):
         table(old, new)
-    assert table(old, new, elsewhere=True).warnings[0].startswith("ACROSS MACHINES")
+    assert table(old, new, across=True).warnings[0].startswith("ACROSS MACHINES")
 
 
 def test_two_codes_in_one_store_are_two_sides(keep: Keep) -> None:
@@ -182,7 +182,7 @@ def test_one_seed_a_side_has_no_interval_and_no_verdict(keep: Keep) -> None:
 
 def test_a_diverged_trial_has_no_result(keep: Keep) -> None:
     old, new = keep("old", {"baseline": BASE}, VARIED), keep("new", {"baseline": [2.0, "diverged", *BASE[2:]]}, VARIED)
-    comparison = table(old, new, elsewhere=True)
+    comparison = table(old, new, across=True)
     assert comparison.rows[0].verdict == "diverged 1/5"
     assert not comparison.ok
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paribus.analysis.outliers import CUTOFFS, LARGEST, LEAST, cutoffs, outliers, sign_flip_interval, sign_flip_p
+from paribus.analysis.outliers import CUTOFFS, MAX_PAIRS, MIN_PAIRS, cutoffs, outliers, sign_flip_interval, sign_flip_p
 from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 numbers = st.lists(st.integers(-50, 50).map(lambda value: value / 4), min_size=2, max_size=8)
@@ -25,7 +25,7 @@ def verdict_of(*differences: float, margin: float | None = None) -> Verdict:
 def test_normal_noise_has_an_outlier_in_about_one_of_sixty_samples(n: int) -> None:
     draw = random.Random(n)
     alarms = sum(bool(outliers([draw.gauss(3, 2) for _ in range(n)])) for _ in range(4000)) / 4000
-    assert alarms == 0 if n < LEAST else 0.005 <= alarms <= 0.025
+    assert alarms == 0 if n < MIN_PAIRS else 0.005 <= alarms <= 0.025
 
 
 @given(values=numbers, shift=st.integers(-4, 4), power=st.integers(-8, 8))
@@ -39,7 +39,7 @@ def test_a_failed_seed_is_named_and_equal_differences_have_none() -> None:
     assert outliers([0.5] * 8) == ()
     assert outliers([0.5] * 7 + [0.5 + 1e-12]) == ()
     assert outliers((*FAILED, *FAILED[:3], -9.0)) == (3, 11)  # of two, neither hides the other
-    assert outliers([float(value) for value in range(LARGEST + 1)]) == ()
+    assert outliers([float(value) for value in range(MAX_PAIRS + 1)]) == ()
 
 
 def test_cutoffs_between_two_simulated_numbers_lie_between_theirs() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from paribus.analysis.select_trials import MOST, select
+from paribus.analysis.select_trials import MAX_FAILURES, select
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
 Make = Callable[..., TrialEntry]
@@ -78,7 +78,7 @@ def test_every_failure_is_noted(make: Make, ask: Ask) -> None:
 
 
 def test_many_failures_end_with_a_count(make: Make, ask: Ask) -> None:
-    entries = [make(seed=seed, state="failed") for seed in range(MOST + 5)]
+    entries = [make(seed=seed, state="failed") for seed in range(MAX_FAILURES + 5)]
     notes = select(entries, ask(entries)).notes
-    assert len(notes) == MOST + 1
+    assert len(notes) == MAX_FAILURES + 1
     assert notes[-1] == "5 more failed"
