@@ -176,12 +176,9 @@ def option_findings(pair: TrialPair) -> Iterator[Finding]:
 def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """Yield parameters without gradients in the variant or in both trials.
 
-    Such a parameter is a side effect in general: an expert may never be selected. It is a failure if
-
-    - the baseline trains the same tensor, because then more differs than was varied, or
-    - no tensor that the swap introduced gets a gradient, because then the swap is not connected to the model.
-
-    Neither is a failure if the study varies an option of training.
+    Such a parameter is a side effect: an expert may never be selected. It is a failure if the baseline trains the same
+    tensor, as then more differs than was varied, or if no tensor that the swap introduced gets a gradient, as then the
+    swap is not connected to the model. Neither is a failure if the study varies an option of training.
     """
     baseline, variant = (frozenset(entry.certificate["no_gradient"]) for entry in pair)
     is_excused = touches(pair.varied, TRAINING)
@@ -202,9 +199,8 @@ def gradient_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Fin
 def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:
     """Yield findings on the training steps of two trials.
 
-    - A step that differs in another process state is not reproducible.
-    - A trial that changes a parameter outside of the optimizer is trained differently if the other trial does not.
-    - A trial with fewer targets is trained differently.
+    A step that differs in another process state is not reproducible. A trial is trained differently from the other one
+    if it changes a parameter outside of the optimizer, or has fewer targets.
     """
     for entry in pair:
         yield from _repetition_findings(entry)
@@ -358,21 +354,16 @@ def _common_counts(baseline: Mapping[str, float], variant: Mapping[str, float]) 
 IN_EVALUATION: Final = "torch, in evaluation"
 """Name of draws from torch's global generator in evaluation: a training step seeds it, and evaluation does not."""
 
-
 DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.vocabulary", "trainer")
 """Options that decide the batches. If one is varied, batches may differ."""
-
 
 UPDATES: Final = ("optimizer", "schedule")
 """Options that apply after the gradients of a step. If only these are varied, the first gradients are equal."""
 
-
-TIME_LIMIT: Final = "trainer.max_time"
-
-
 TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
 """Options that need not change the outputs of an untrained model."""
 
+TIME_LIMIT: Final = "trainer.max_time"
 
 Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
 

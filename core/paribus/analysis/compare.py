@@ -60,10 +60,10 @@ def ladder_steps(trials: TrialsByVariant, comparison: ComparisonSpec, settings: 
 
 
 def compare(entries: Iterable[TrialEntry], comparison: ComparisonSpec) -> Table:
-    """Return the verdict table of a study; a `NotComparableError` where its trials cannot be compared.
+    """Return the verdict table of a study; a `NotComparableError` if its trials cannot be compared.
 
-    A verdict uses the seeds that both sides finished. A pair with two versions of torch, or with a CPU and an
-    accelerator, is skipped: its difference would include theirs. Other packages may differ, and are named.
+    A verdict uses the seeds that both sides finished. A pair with two versions of torch, or of a CPU and an
+    accelerator, is skipped, because they would contribute to its difference. Other packages that differ are a warning.
     """
     return compare_settings([(entries, comparison)])
 
@@ -79,7 +79,11 @@ def compare_settings(
     of threads are marked, and refused if `strict`.
     """
     loaded = [(list(entries), comparison) for entries, comparison in settings]
-    selections = [_select(entries, comparison) for entries, comparison in loaded]
+    for _, comparison in loaded:
+        if comparison.baseline not in comparison.variants:
+            names = join_names(comparison.variants)
+            raise ValueError(f"`baseline` must be one of the variants, but is `{comparison.baseline}`; valid: {names}.")
+    selections = [select(entries, comparison) for entries, comparison in loaded]
     states_by_setting: Sequence[Mapping[str, VariantState]] = [{} for _ in loaded]
     if loaded[0][1].look_seeds:
         states_by_setting = variant_states(
@@ -94,20 +98,7 @@ def compare_settings(
         check_records_comparable(setting.trials, setting.comparison, setting.selection.notes)
     if strict:
         _refuse_mixed_machines(started)
-    main = compared_settings[0].comparison
-    sequential_verdicts = {
-        (index, name): state.verdict for index, states in enumerate(states_by_setting) for name, state in states.items()
-    }
-    verdicts = sequential_verdicts or decide(
-        {
-            (index, name): differences
-            for index, setting in enumerate(compared_settings)
-            for name, differences in setting.differences()
-        },
-        better=main.better,
-        margin=main.margin,
-        alpha=main.alpha,
-    )
+    verdicts = _verdicts(compared_settings, states_by_setting)
     family = len(verdicts) if len(compared_settings) > 1 else 0
     tables = [
         _table(setting, {name: verdicts[index, name] for name in setting.paired}, family, len(compared_settings))
@@ -117,6 +108,26 @@ def compare_settings(
     missing = [setting.comparison.setting for setting in compared_settings if setting not in started]
     note = (f"No trial has run yet of: {'; '.join(missing)}. Its verdicts count in the family.",) if missing else ()
     return replace(tables[0], other_settings=tuple(tables[1:]), notes=(*tables[0].notes, *note))
+
+
+def _verdicts(
+    settings: Sequence[_ComparedSetting], states_by_setting: Sequence[Mapping[str, VariantState]]
+) -> Mapping[tuple[int, str], Verdict]:
+    """Return the verdict of each variant, by index of its setting and name; all of them are one family."""
+    sequential_verdicts = {
+        (index, name): state.verdict for index, states in enumerate(states_by_setting) for name, state in states.items()
+    }
+    main = settings[0].comparison
+    return sequential_verdicts or decide(
+        {
+            (index, name): differences
+            for index, setting in enumerate(settings)
+            for name, differences in setting.differences()
+        },
+        better=main.better,
+        margin=main.margin,
+        alpha=main.alpha,
+    )
 
 
 def _refuse_mixed_machines(settings: Sequence[_ComparedSetting]) -> None:
@@ -156,13 +167,6 @@ class _ComparedSetting:
         """Yield the differences of each variant."""
         for name, pairs in self.paired.items():
             yield name, paired_differences(self.trials, name, pairs, self.comparison)
-
-
-def _select(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> Selection:
-    if comparison.baseline not in comparison.variants:
-        names = join_names(comparison.variants)
-        raise ValueError(f"`baseline` must be one of the variants, but is `{comparison.baseline}`; valid: {names}.")
-    return select(entries, comparison)
 
 
 def _compare_setting(

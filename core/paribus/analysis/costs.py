@@ -66,7 +66,7 @@ def costs(
 
     `throughput` is the timing pass after the study. It replaces the speed of trials, which may have shared a machine.
     """
-    all_costs = {name: _declared(number, entries, baseline) for name, number in DECLARED.items()}
+    all_costs = {name: _declared_cost(number, entries, baseline) for name, number in DECLARED.items()}
     same_machine = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
     rough = {
         "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in same_machine),
@@ -110,7 +110,7 @@ def on_same_host(pair: tuple[TrialEntry, TrialEntry]) -> bool:
     return bool(pair[0].provenance.get("host") == pair[1].provenance.get("host"))
 
 
-def _declared(number: CostFunction, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost:
+def _declared_cost(number: CostFunction, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost:
     value, reference = (next(filter(None, map(number, side)), None) for side in (entries, baseline))
     return Cost(value=value, ratio=_ratio(value, reference))
 

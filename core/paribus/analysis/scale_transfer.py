@@ -94,7 +94,7 @@ def rank_agreement(
     """Compare the order of the variants by mean difference at two scales; `first_scale[variant][seed]` is a difference.
 
     Each scale uses the seeds that all its variants finished. The interval is a bootstrap over seeds, with two changes,
-    both of which make it wider:
+    both of which err towards undecided:
 
     - Seeds are resampled for each scale independently. Otherwise, noise of one seed at both scales would look like
       agreement.
@@ -195,7 +195,9 @@ def _caption(table: Table, study: Study) -> Iterator[str]:
 def _variant_transfers(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[str, Any]]]:
     names = dict.fromkeys(row.variant for table in scales.values() for row in table.rows)
     for name in names:
-        rows = {scale: _row(table, name) for scale, table in scales.items()}
+        rows = {
+            scale: next((row for row in table.rows if row.variant == name), None) for scale, table in scales.items()
+        }
         kinds = [row.kind if row is not None else "missing" for row in rows.values()]
         transfer = transfer_verdict(kinds)
         differences = {scale: _difference_text(scales[scale], row) for scale, row in rows.items()}
@@ -207,10 +209,6 @@ def _variant_transfers(scales: Mapping[str, Table]) -> Iterator[tuple[str, dict[
         verdicts = dict(zip(rows, kinds, strict=True))
         verb = "is undecided" if transfer == "undecided" else transfer
         yield f"{name} {verb}: {text}", {"variant": name, "transfer": transfer, "verdicts": verdicts}
-
-
-def _row(table: Table, variant: str) -> Row | None:
-    return next((row for row in table.rows if row.variant == variant), None)
 
 
 def _difference_text(table: Table, row: Row | None) -> str:

@@ -170,18 +170,13 @@ def decide(
     if margin is not None:
         check_positive("margin", margin)
     points = (0.0,) if margin is None else (0.0, margin, -margin)
-    steps = holm([_p_value(paired, points) for paired in comparisons.values()], alpha)
+    steps = holm([max(map(paired.p_value, points)) for paired in comparisons.values()], alpha)
     # The smallest family-wise alpha at which 0, 1, 2, … variants are settled.
     settling_alphas = [0.0, *sorted(step.adjusted for step in steps)]
     return {
         name: _verdict(paired, step=step, settling_alphas=settling_alphas, better=better, margin=margin)
         for (name, paired), step in zip(comparisons.items(), steps, strict=True)
     }
-
-
-def _p_value(paired: PairedDifferences, points: Sequence[float]) -> float:
-    """Return the largest p-value of `points` as the true difference."""
-    return max(paired.p_value(point) for point in points)
 
 
 def _verdict(

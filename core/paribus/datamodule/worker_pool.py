@@ -52,7 +52,10 @@ def cores() -> int:
 
 @final
 class WorkerPool(Generic[Item, Result]):
-    """Up to `size` processes that call `work`. Single items, and all items where forking is unsafe, run in this one."""
+    """Pool of up to `size` forked processes that call `work`.
+
+    A single item runs in the calling process, and so do all items if forking is unsafe.
+    """
 
     def __init__(self, work: Callable[[int, Item], Result], size: int) -> None:
         self.work = work

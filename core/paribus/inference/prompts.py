@@ -109,7 +109,7 @@ def generation_request(
 def build_prompts(
     model: Model, ids: Sequence[Sequence[int]], target: GenerationTarget
 ) -> tuple[Objective, tuple[Prompt, ...]]:
-    """Return the first trained objective that can generate, and its prompts."""
+    """Return the first trained objective that can generate, and its prompt for each sequence of ids."""
     for name in model.trained:
         objective = model.objective(name)
         uses_labels = "labels" in objective.traits.get("needs", [])

@@ -190,13 +190,15 @@ def curve_figure(table: Table, entries: Iterable[TrialEntry]) -> Figure | None:
         color=alt.Color("variant:N", scale=colors),
     )
     y = alt.Y("mean:Q", title=clean(table.metric), scale=alt.Scale(zero=False))
+    # The wheel zooms only with the shift key, because a plain wheel scrolls the page.
+    zoom: Any = alt.selection_interval(bind="scales", zoom="wheel![event.shiftKey]")
     band = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q"), y2="high:Q")
     line = base.mark_line(point=alt.OverlayMarkDef(size=30), strokeWidth=2).encode(y=y, tooltip=tooltip)
     return Figure(
         name="curves",
         title="Learning curves",
         description=f"{clean(table.metric)} during training: the mean over seeds and its 95 % t-interval, by variant.",
-        chart=layered(band, line.add_params(*_zoom()), height=HEIGHT),
+        chart=layered(band, line.add_params(zoom), height=HEIGHT),
         values=values,
         columns={
             "variant": "variant",
@@ -327,8 +329,3 @@ def layered(*charts: alt.Chart, height: int) -> alt.LayerChart:
 def hide_variants(chart: alt.Chart) -> alt.Chart:
     """Return a chart without the variants that its reader has hidden."""
     return chart.add_params(alt.param(name=HIDDEN, value=[])).transform_filter(f"indexof({HIDDEN}, datum.variant) < 0")
-
-
-def _zoom() -> list[Any]:
-    """Return a selection that drags and, with the shift key, zooms, because a plain wheel scrolls the page."""
-    return [alt.selection_interval(bind="scales", zoom="wheel![event.shiftKey]")]

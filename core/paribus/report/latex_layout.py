@@ -82,7 +82,10 @@ def fit(grid: Grid, *, narrow: bool) -> Layout:
 
 def _layout(grid: Grid, size: float, limit: float, *, wrap: bool, full_page: bool) -> Layout:
     """Return a layout within the limit, if possible; columns of names become narrower before other columns."""
-    natural = [_natural_width(grid, index, size) for index in range(len(grid.columns))]
+    natural = [
+        max([text_width(column.name, size), *_cell_widths(grid, index, size)])
+        for index, column in enumerate(grid.columns)
+    ]
     minimum = [_minimum_width(grid, index, size, wrap=wrap) for index in range(len(grid.columns))]
     if sum(natural) + GAP * (len(natural) - 1) <= limit:
         minimum = natural
@@ -110,10 +113,6 @@ def _cell_widths(grid: Grid, index: int, size: float) -> list[float]:
 def _cell_width(cell: Cell, size: float) -> float:
     bold = 1.16 if cell.kind in CLAIMED else 1.0
     return bold * text_width(cell.text, size) + size * 0.45 * len(cell.note)
-
-
-def _natural_width(grid: Grid, index: int, size: float) -> float:
-    return max([text_width(grid.columns[index].name, size), *_cell_widths(grid, index, size)])
 
 
 def _minimum_width(grid: Grid, index: int, size: float, *, wrap: bool) -> float:

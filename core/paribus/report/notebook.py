@@ -53,7 +53,8 @@ def _table(grid: Grid, table: Table, rows: Sequence[Row]) -> str:
     low, high = plot_range([row for row in rows if row.kind != "baseline"], table.margin)
     for row, cells in zip(rows, grid.rows, strict=True):
         texts = [_cell("td", column, _text(cell.text)) for column, cell in zip(grid.columns, cells, strict=True)]
-        texts[index] = f"<td>{_verdict(row, cells[index].text)}</td>"
+        verdict = _text(cells[index].text)
+        texts[index] = f"<td><b>{verdict}</b></td>" if row.kind in table_views.CLAIMED else f"<td>{verdict}</td>"
         texts.insert(index, f"<td>{_interval_plot(row, table.margin, low, high)}</td>")
         lines.append(f"<tr>{''.join(texts)}</tr>")
     return f"<table>{''.join(lines)}</table>"
@@ -63,10 +64,6 @@ def _cell(tag: str, column: Column, text: str) -> str:
     side = "right" if column.align_right else "left"
     wrap = "" if column.wrap else "; white-space: nowrap"
     return f'<{tag} align="{side}" style="text-align: {side}{wrap}">{text}</{tag}>'
-
-
-def _verdict(row: Row, text: str) -> str:
-    return f"<b>{_text(text)}</b>" if row.kind in table_views.CLAIMED else _text(text)
 
 
 def _interval_plot(row: Row, margin: float | None, low: float, high: float) -> str:

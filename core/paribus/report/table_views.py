@@ -254,9 +254,10 @@ def study_grid(table: Table, columns: Columns = None) -> Grid:
 
     By default, the costs are a separate grid for a full page. `columns` selects others; that of settings always stays.
     """
-    families = [(setting, family) for setting in table.settings for family in setting.families]
     extra = [
-        without_shared_count(_family(setting, family)).select(columns, ignore_unknown=True) for setting, family in families
+        without_shared_count(_family(setting, family)).select(columns, ignore_unknown=True)
+        for setting in table.settings
+        for family in setting.families
     ]
     if columns is not None:
         grid = _all_settings(table, columns)
@@ -274,8 +275,11 @@ def _all_settings(table: Table, columns: Sequence[str]) -> Grid:
     rows = [row for grid in grids for row in grid.rows]
     if not table.other_settings:
         return replace(grids[0], rows=rows)
-    names = [Cell(clean(setting.setting)) for setting, grid in zip(table.settings, grids, strict=True) for _ in grid.rows]
-    rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    rows = [
+        [Cell(clean(setting.setting)), *row]
+        for setting, grid in zip(table.settings, grids, strict=True)
+        for row in grid.rows
+    ]
     return replace(grids[0], columns=[Column(SETTING), *grids[0].columns], rows=rows)
 
 
