@@ -48,7 +48,7 @@ def caption_lines(
         f"paired differences, {correction(rows, family)}{_alpha_spending(comparison)}"
         f"{f'; {levels}' if levels and not family else ''}."
     )
-    # Each setting has levels of its own, so they are a line of its own that the settings do not share.
+    # The levels differ between settings. As a separate line, they do not keep settings from sharing the line above.
     if family and levels:
         yield f"{levels[0].upper()}{levels[1:]}."
     done = [entry for entry in trials if entry.done]

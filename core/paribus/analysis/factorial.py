@@ -161,8 +161,8 @@ def effects(
     families = [
         ("main_effects", "main effects", _main_effects(crossed)),
         ("interactions", "interactions", _interactions(crossed)),
+        ("shapley", "Shapley shares of full - none", _shares(crossed)),
     ]
-    families.append(("shapley", "Shapley shares of full - none", _shares(crossed)))
     families = [family for family in families if family[2]]
     setting_comparison = replace(comparison, alpha=comparison.alpha / settings)
     common_lines = _common_caption(crossed, len(families) + 1, comparison, settings)
@@ -208,7 +208,7 @@ def _main_effects(crossed: FactorialCells) -> list[_Effect]:
 
 
 def _interactions(crossed: FactorialCells) -> list[_Effect]:
-    """Return the interactions that are not aliases of main effects, and of aliased interactions the first_level."""
+    """Return the interactions that are not aliases of main effects; of aliased interactions, only the first."""
     interactions: list[_Effect] = []
     covered_names: set[str] = set()
     main_names = {crossed.name(level) for level in levels(crossed.counts)}

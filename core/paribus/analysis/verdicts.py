@@ -133,18 +133,19 @@ def decide(
     interval. Its finished pairs are shown without a claim, because divergence selected them.
 
     **Family.** The p-value of a variant is the largest of the p-values of its decision points. Holm's procedure runs
-    over these p-values; without a margin it is the usual one. A variant is *settled* if the procedure rejects it, which
-    is the case exactly if its interval contains no decision point. A settled variant has the level of its step. All
-    others have the level of the step at which the procedure stops; they can still be `equivalent` (of either sign) or
-    `better` (perhaps by less than the margin). A variant without a claim has the p-value 1, and still counts.
+    over them; without a margin, they are the usual p-values against 0. A variant is *settled* if the procedure rejects
+    it, which is the case exactly if its interval contains no decision point. A settled variant has the level of its
+    step. All others have the level of the step at which the procedure stops; they can still be `equivalent` (of either
+    sign) or `better` (perhaps by less than the margin). A variant without a claim has the p-value 1, and still counts.
 
     **Claim.** Let K variants have a true difference that is a decision point. With probability 1 - alpha or more, all
     of their intervals contain their true differences, so that no verdict on them is wrong.
 
     **Proof**
 
-    1. Each of the K intervals at level alpha / K misses its true difference with probability alpha / K. By the union
-       bound, one or more of them miss with probability alpha at most, whatever the variants share, such as a baseline.
+    1. By Student's t, each of the K intervals at level alpha / K misses its true difference with probability alpha / K;
+       widening it for outliers only lowers this. By the union bound, one or more of them miss with probability alpha at
+       most, whatever the variants share, such as a baseline.
     2. Assume that none misses. When Holm's procedure reaches the first of the K variants, K or more hypotheses remain,
        so its level is alpha / K or stricter. Its interval contains its true difference, which is a decision point. So
        it is not rejected, and the procedure stops there or earlier.
@@ -155,7 +156,7 @@ def decide(
 
     - True differences between decision points. They are further from a wrong claim than those of the K variants. That
       their error rate is within alpha is simulated in our tests, not proven; nor is it proven in general for the
-      directions of the usual procedure.
+      directions that Holm's procedure claims without a margin.
     - Divergence. A variant gets a claim only if no trial diverged, so the claim is about the mean over seeds that do
       not diverge.
     - Two families beside each other: Holm over the tests against 0 and Holm over the tests of equivalence, or Holm over
