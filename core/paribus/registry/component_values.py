@@ -300,7 +300,11 @@ class _Walk:
         return combine("weak", type(value).__name__.encode())  # a cache, as of `functools.singledispatch`
 
     def _context(self, value: contextvars.ContextVar[Any], place: str) -> bytes:
-        return combine("context", value.name.encode(), self.digest(value.get(None), place))
+        try:
+            content = self.digest(value.get(), place)
+        except LookupError:
+            content = b""
+        return combine("context", value.name.encode(), content)
 
     def _cell(self, value: types.CellType, place: str) -> bytes:
         try:
