@@ -12,7 +12,7 @@ from typing import Any, Final, final
 from paribus.errors import Problem, join_names
 from paribus.hookspecs import SLOTS
 from paribus.registry import ComponentValues, Entry, Index
-from paribus.registry.index_cache import forget, indexed_values
+from paribus.registry.index_cache import indexed_values, mark_outdated
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, dependencies
@@ -200,7 +200,7 @@ def component_problems(planned: Mapping[str, str], index: Index) -> Iterator[Pro
         if actual != expected:
             yield _difference(component, actual, expected, entry, values, index)
             if not entry.source.is_builtin:
-                forget(entry.source)
+                mark_outdated(entry.source)
     hashes.save()
 
 

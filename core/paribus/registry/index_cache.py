@@ -136,10 +136,12 @@ def indexed_values(source: PluginSource, digest: str) -> ComponentValues | None:
     return next((entry.values for entry in entries if entry.values.digest == digest), None)
 
 
-def forget(source: PluginSource) -> None:
-    """Delete what is on disk of a plugin that has other values now."""
-    for file, _ in _saved(source):
-        file.unlink(missing_ok=True)
+def mark_outdated(source: PluginSource) -> None:
+    """Mark what is on disk of a plugin, which has other values now, as outdated; messages still name what it had."""
+    for file, manifest in _saved(source):
+        with suppress(StoreError):
+            outdated = replace(manifest, dependencies=((str(file.parent), "other values"),))
+            atomic.write_json(file, outdated.to_json(), schema=FORMAT)
 
 
 def _saved(source: PluginSource) -> Iterator[tuple[Path, PluginManifest]]:

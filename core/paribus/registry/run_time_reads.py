@@ -8,7 +8,7 @@ from typing import Any, Final
 
 _READS: Final = """
     builtins: open input exec eval __import__ globals; sys: modules argv; io: open;
-    os: environ environb getenv getenvb urandom popen;
+    os: environ environb getenv getenvb getpid urandom popen;
     importlib: import_module; runpy: run_path run_module; subprocess: run check_output Popen; socket: gethostname;
     time: time time_ns; secrets: token_hex token_bytes randbelow; uuid: uuid1 uuid4; urllib.request: urlopen;
     torch: load; numpy: load loadtxt fromfile genfromtxt memmap

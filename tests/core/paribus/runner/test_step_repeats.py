@@ -8,6 +8,8 @@ import pytest
 
 import paribus
 from paribus.analysis.certificates import Certificate
+from paribus.errors import NotComparableError
+from paribus.registry import index
 from paribus.runner.other_environment import VARIABLE
 from paribus.slots.launcher import Plugins
 
@@ -21,11 +23,9 @@ from typing import Annotated, Any, ClassVar, Literal, final
 import paribus
 from paribus import Attend, Attention, Context, Cost, Heads, Load, ScoreOptions, Shape, State, Visibility, softmax_cost
 
-Fault = Literal["none", "louder", "hash", "variable", "zone", "locale", "minute", "day", "process"]
+Fault = Literal["none", "louder", "hash", "variable", "zone", "locale", "day", "process"]
 NAMES = [f"name{number}" for number in range(16)]
-MINUTE = int(time.time()) // 60 % 60
 DAY = datetime.now(UTC).toordinal() % 7
-PROCESS = os.getpid()
 ORDER = {name: place for place, name in enumerate(set(NAMES))}
 
 
@@ -59,12 +59,10 @@ class Faulty(Attention):
                 return 1.0 + time.localtime().tm_hour
             case "locale":
                 return 1.0 + len(os.environ.get("LC_ALL", ""))
-            case "minute":
-                return 1.0 + MINUTE
             case "day":
                 return 1.0 + DAY
             case "process":
-                return PROCESS / 1000
+                return os.getpid() / 1000
         return 1.0
 
     def start(self, batch: int, length: int, like: Any) -> State:
@@ -78,7 +76,7 @@ class Faulty(Attention):
 def attention() -> Mapping[str, type[Attention]]:
     return {"faulty": Faulty}
 '''
-FAULTS = ("hash", "variable", "zone", "locale", "minute", "day", "process")
+FAULTS = ("hash", "variable", "zone", "locale", "day", "process")
 
 
 def run(folder: Path, faults: tuple[str, ...], jobs: int) -> dict[str, Certificate]:
@@ -97,7 +95,7 @@ def run(folder: Path, faults: tuple[str, ...], jobs: int) -> dict[str, Certifica
         "budget": {"steps": 2},
         "metric": "val/clm/loss",
     }
-    planned = paribus.study(study, registry=paribus.installed(plugins=[plugin]), store=folder / "runs")
+    planned = paribus.study(study, registry=index(plugins=[plugin]), store=folder / "runs")
     paribus.run(planned, jobs=jobs, plugins=Plugins(files=(str(plugin),)))
     return {name.rpartition("=")[2]: item for name, item in paribus.compare(planned).settings[0].certificates.items()}
 
@@ -112,6 +110,17 @@ def test_a_step_that_depends_on_its_process_withholds_the_verdict(
     assert reasons == {"louder": "", **dict.fromkeys(FAULTS, "not repeatable")}
     assert "first steps repeated in another process" in certificates["louder"].text
     assert "gradients (body.layers.0" in certificates["hash"].text
+
+
+def test_a_value_that_each_process_has_of_its_own_refuses_every_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = FAULTY.replace("os.getpid() / 1000", "PROCESS / 1000") + "PROCESS = os.getpid()\n"
+    monkeypatch.setattr(sys.modules[__name__], "FAULTY", faulty)
+    with pytest.raises(
+        NotComparableError, match=r"component-differs\] attention.faulty: the value of `faulty.py: PROCESS`"
+    ):
+        run(tmp_path, ("louder",), jobs=1)
 
 
 @pytest.mark.slow
