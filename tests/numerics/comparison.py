@@ -36,11 +36,13 @@ class Difference(NamedTuple):
     places: int  # number that differ
 
 
-def compare(old: GoldenResults, new: GoldenResults) -> tuple[list[Difference], list[str]]:
-    """Return the differences of all golden trials, and notes on trials that were not compared."""
+def compare(
+    old: GoldenResults, new: GoldenResults, names: Sequence[str] | None = None
+) -> tuple[list[Difference], list[str]]:
+    """Return the differences of the named golden trials, or of all, and notes on trials that were not compared."""
     differences: list[Difference] = []
     notes: list[str] = []
-    for name in {**new.trials, **new.failures}:
+    for name in {**new.trials, **new.failures} if names is None else names:
         if name in old.failures and name in new.new and name in new.trials:
             notes.append(f"{name} is new, and not compared: {old.failures[name]}")
         elif name in old.failures or name in new.failures:

@@ -103,7 +103,7 @@ def replay(old: Path, new: Path, work: Path, names: Sequence[str] = (), *, with_
         mixed, folder = Source(sources[0].core, sources[1].plugins), work / "mixed"
         with suppress(click.ClickException):  # the old engine may not run the new plugins at all
             mixed_results = finish(start(mixed, folder, differing), mixed, folder)
-            of_engine = {difference.trial for difference in compare(mixed_results, new_results)[0]}
+            of_engine = {difference.trial for difference in compare(mixed_results, new_results, differing)[0]}
             of_plugins = [name for name in differing if name not in of_engine]
             notes += [f"{name} differs by the plugins only, not by the engine" for name in of_plugins]
             differences = [difference for difference in differences if difference.trial not in of_plugins]
