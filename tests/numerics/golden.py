@@ -179,10 +179,20 @@ def run_study(name: str, document: Mapping[str, Any]) -> Values:
         record = planned.store.record(trial.identity)
         if record is None:
             raise RuntimeError(f"the trial {trial.label} of the study has no record")
-        values |= dict(flat(f"{trial.label}: result", record["result"]))
+        values |= dict(flat(f"{trial.label}: result", without_source(record["result"])))
         probes = {key: value for key, value in record["provenance"].items() if "probe" in key or "effect" in key}
         values |= dict(flat(f"{trial.label}: probe", probes))
     return values
+
+
+def without_source(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result without the hashes of the saved model that it began from, whose file has an identity in it."""
+    tensors = {
+        path: {key: value for key, value in tensor.items() if not tensor["origin"] or key not in ("origin", "draws")}
+        for path, tensor in result["certificate"]["tensors"].items()
+    }
+    source = {key: value for key, value in (result.get("from") or {}).items() if "sha256" not in key}
+    return {**result, "from": source, "certificate": {**result["certificate"], "tensors": tensors}}
 
 
 def generate(model: Any, options: Mapping[str, Any], registry: Any) -> Values:
