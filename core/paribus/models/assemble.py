@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from paribus.assembly.build import ModelParts, as_list, build
@@ -253,8 +254,7 @@ def load_model(saved: SavedModel, classes: Registry, vocabulary: Vocabulary | No
     if vocabulary is None:
         vocabulary = expected_vocabulary(spec, classes) if text is None else text.vocabulary
     model = build_model(spec, classes, vocabulary)
-    if saved.dtype == "float64":
-        model.double()
+    model.to(getattr(torch, saved.dtype))
     load_weights(saved.weights, model)
     model.tokenizer, model.text, model.flops = saved.tokenizer, text, saved.flops
     return model

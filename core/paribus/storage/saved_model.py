@@ -23,6 +23,10 @@ SEAL: Final = b'"sha256":"'  # a key of the header; within a string its quotes w
 
 _IDENTITY: Final = re.compile(r"[0-9a-f]{4,24}")  # of a trial, or its first digits
 _SEALED: Final = re.compile(re.escape(SEAL) + rb"([0-9a-f]{64})\"")
+_TRAINED_DTYPES: Final = {
+    "bf16-true": "bfloat16", "16-true": "float16", "64-true": "float64", "64": "float64"
+}  # by precision of the trainer  # fmt: skip
+_DTYPES: Final = frozenset({"float32", *_TRAINED_DTYPES.values()})
 _MAX_BYTES: Final = 100_000_000  # bytes; limit of safetensors
 _VALID: Final = (
     "a folder like runs/STUDY/HASH, a HASH of `paribus status`, "
@@ -55,6 +59,13 @@ class SavedModel:
         if _tokenizer_path(spec) == str(self.folder / TOKENIZER):
             spec = with_tokenizer_path(spec, TOKENIZER)
         return digest_json([dict(spec), self.dtype, self.tokenizer, self.seal])
+
+
+def trained_dtype(spec: Any) -> str:
+    """Return the type of the weights that a trial saved."""
+    trainer = spec.get("trainer") if isinstance(spec, dict) else None
+    precision = trainer.get("precision") if isinstance(trainer, dict) else None
+    return _TRAINED_DTYPES.get(str(precision), "float32")
 
 
 def find_model(name: str | Path, store: Path = RUNS) -> Path:
@@ -94,8 +105,9 @@ def read_model(folder: str | Path) -> SavedModel:
         raise _problem("missing-weights", place, f"missing `{WEIGHTS}` in this folder", _VALID)
     data = result.get("data") if isinstance(result, dict) else None
     tokenizer = data.get("tokenizer", "") if isinstance(data, dict) else document.get("tokenizer", "")
-    spec, dtype = document.get("spec"), document.get("dtype", "float32")
-    if not isinstance(spec, dict) or not isinstance(dtype, str) or not isinstance(tokenizer, str):
+    spec = document.get("spec")
+    dtype = trained_dtype(spec) if is_trial else document.get("dtype", "float32")
+    if not isinstance(spec, dict) or dtype not in _DTYPES or not isinstance(tokenizer, str):
         raise damaged_error(place, "its spec, dtype or tokenizer is missing or of a wrong type")
     if not is_trial and _tokenizer_path(spec) == TOKENIZER and (place / TOKENIZER).is_file():
         spec = with_tokenizer_path(spec, str(place / TOKENIZER))
