@@ -19,7 +19,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test numerics test-extras test-matrix test-device test-processors processors-avx2 processors-default test-lowest test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
+.PHONY: help install quickstart test test-thorough numerics test-extras test-matrix test-device test-processors processors-avx2 processors-default test-lowest test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -29,11 +29,14 @@ install: $(VENV)/.installed  ## make .venv with paribus in it, editable
 quickstart: $(VENV)/.installed  ## install, run the first study, print its verdict table
 	$(BIN)/paribus run quickstart
 
-test: $(VENV)/.installed-test  ## the tests that are neither slow, peers, faults nor matrix (gpu ones skip without a GPU)
+test: $(VENV)/.installed-test  ## the tests that run each time; the others have targets of their own (gpu ones skip without a GPU)
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 numerics: $(VENV)/.installed-test  ## prove that an edited engine computes the epoch's numbers; ARGS=--check, ARGS='--raise "what changed"'
 	@$(BIN)/python -m tests.numerics.replay $(ARGS)
+
+test-thorough: $(VENV)/.installed-test  ## the cases and the longer tests that `make test` leaves out; the gate runs all
+	$(PYTEST) $(PARALLEL) -m thorough $(ARGS)
 
 test-extras: $(VENV)/.installed-test-extras  ## the tests that need optional dependencies, none of which may be skipped
 	$(PYTEST) $(PARALLEL) -m extras --forbid-skips $(ARGS)

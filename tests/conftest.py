@@ -22,7 +22,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # reference models are random, so nothing is
 for variable in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"):
     os.environ.pop(variable, None)  # a test machine may set them, but a user's does not
 
-pytest_plugins = ("tests.fixtures.trials", "tests.fixtures.records")
+pytest_plugins = ("tests.fixtures.trials", "tests.fixtures.records", "tests.fixtures.covering_cases")
 
 PATIENCE = 5.0  # seconds for a thread that is about to end
 

@@ -100,6 +100,7 @@ def loop_reference(
     return merged @ heads.o.weight.T + heads.o.bias
 
 
+@pytest.mark.covering
 @kinds
 @sides
 @pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])

@@ -65,6 +65,7 @@ def layout_of(kind: str, length: int) -> TokenLayout:
     }[kind]
 
 
+@pytest.mark.covering
 @sides
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", ["plain", "right", "left", "packed"])

@@ -111,6 +111,7 @@ def position_bias(stack: Stack, position_name: str, length: int) -> Tensor:
     return torch.zeros(1, 1, 1, 1, dtype=torch.float64)
 
 
+@pytest.mark.covering
 @options
 @places
 @sides
@@ -126,6 +127,7 @@ def test_matches_the_formulas(
     assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.covering
 @options
 @everywhere
 def test_decoding_step_by_step_matches_one_pass(
@@ -144,6 +146,7 @@ def test_decoding_step_by_step_matches_one_pass(
         assert torch.allclose(torch.cat(chunks, 1), full_output, rtol=0, atol=1e-9)
 
 
+@pytest.mark.covering
 @options
 @everywhere
 @sides
@@ -166,6 +169,7 @@ def test_every_option_changes_outputs_and_respects_visibility(
     assert torch.allclose(stack(x, packed).hidden, both, rtol=0, atol=1e-9)
 
 
+@pytest.mark.covering
 @options
 @everywhere
 def test_all_kernels_agree_on_outputs_and_gradients(

@@ -20,7 +20,8 @@ from paribus.testing import examine
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
-QUICK_SLOTS = ("norm", "schedule", "tokenizer")  # the checks of others take seconds
+QUICK_SLOTS = {"schedule": [], "norm": [pytest.mark.thorough], "tokenizer": [pytest.mark.thorough]}
+"""Slots whose checks take seconds, with the marks of their tests; those of others are slow."""
 STUDY = """
 base: {preset: encoder-tiny, dims.width: 8, dims.layers: 1, dims.heads: 2, dims.length: 16, data.batch: 4, data.validation: 8}
 vary: {attention: [fresh-attention]}
@@ -68,7 +69,7 @@ def test_a_written_plugin_is_listed_and_explained(slot: str, site: Path, cli: Cl
 
 
 @pytest.mark.parametrize(
-    "slot", [pytest.param(slot, marks=[] if slot in QUICK_SLOTS else [pytest.mark.slow]) for slot in SLOTS]
+    "slot", [pytest.param(slot, marks=QUICK_SLOTS.get(slot, [pytest.mark.slow])) for slot in SLOTS]
 )
 def test_a_written_plugin_conforms(slot: str, site: Path) -> None:
     report = examine(f"{slot}.fresh-{slot}", registry=paribus.installed())

@@ -73,6 +73,7 @@ def test_the_next_command_has_the_options_of_the_session(
     assert ("--no-plugins" in words) == session.no_plugins
 
 
+@pytest.mark.usefixtures("trials_in_this_process")
 def test_run_and_compare_print_the_same_verdict(cli: Cli, write_study: WriteStudy) -> None:
     path = str(write_study())
     empty_status = cli("status", path, "--trials", "--store", "else")
@@ -115,6 +116,7 @@ def test_added_seeds_are_named_in_a_verdict(cli: Cli, write_study: WriteStudy) -
     assert "Seeds were added" not in fresh_seeds.out
 
 
+@pytest.mark.usefixtures("trials_in_this_process")
 def test_a_withheld_verdict_shows_no_difference(cli: Cli, write_study: WriteStudy) -> None:
     sure = {
         "name": "val/mlm/loss",

@@ -167,6 +167,7 @@ def test_blocked_compiles_into_one_graph(planned: Planned) -> None:
 KINDS = ("shared", "plain", "right", "apart", "left", "packed", "nothing", "restarted", "gaps")
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("chunk", [1, 2**15, 2**18], ids=["block", "head", "batch"])
 @pytest.mark.parametrize("sight", [Visibility(window=9), Visibility(causal=True, window=40)], ids=["both", "causal"])

@@ -157,6 +157,7 @@ def test_full_attention_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     assert score_and_mask == (None, None)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.* should not be instantiated:DeprecationWarning")  # torch's own, at compilation
 def test_more_kinds_of_masks_are_compiled_than_torch_allows_by_default(
     planned: Planned, rows: Kinds, monkeypatch: pytest.MonkeyPatch

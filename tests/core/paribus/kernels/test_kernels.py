@@ -90,6 +90,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("kernel", "sight", "kind", "biased"), CELLS)
 def test_a_kernel_equals_eager(
     kernel: Kernel, sight: Visibility, kind: str, biased: str, planned: Planned, rows: Kinds
@@ -288,6 +289,7 @@ def test_a_kernel_equals_eager_with_a_content_bias(
         check_equal(got, expected, (q, k, v))
 
 
+@pytest.mark.covering
 @faster(KernelRequest(Visibility(), aligned=False))
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("fresh", [1, 3])

@@ -148,6 +148,7 @@ def test_no_decay_is_the_default(registry: Registry) -> None:
     assert resolved("gpt-tiny", "trainer.ema_decay=null", registry=registry) == resolved("gpt-tiny", registry=registry)
 
 
+@pytest.mark.usefixtures("trials_in_this_process")
 def test_a_study_compares_averages_with_last_weights(tmp_path: Path) -> None:
     """The trials are paired, since their steps are equal; the change is found to change something."""
     path = tmp_path / "averages.yaml"

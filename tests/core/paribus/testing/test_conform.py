@@ -11,7 +11,25 @@ from paribus.testing import conform, examine
 
 SEEDS = range(1, 21)
 
-LARGE_SLOTS: dict[str, set[str]] = {  # slots whose checks take seconds; only these components are tried each time
+EACH_TIME = {
+    "attention.mha",
+    "corpus.text",
+    "embedding.tokens",
+    "feedforward.mlp",
+    "initialisation.normal",
+    "measure.threshold",
+    "norm.rmsnorm",
+    "objective.clm",
+    "optimizer.adamw",
+    "placement.pre",
+    "position.alibi",
+    "schedule.warmup-cosine",
+    "tokenizer.bytes",
+    "topology.encoder",
+}
+"""A component of each slot, in which every check of the slot runs each time."""
+
+LARGE_SLOTS: dict[str, set[str]] = {  # whose checks take seconds; these components are thorough tests, others slow ones
     "attention": {"mha", "linear"},
     "corpus": {"sections", "text"},
     "embedding": {"tokens"},
@@ -28,16 +46,20 @@ LARGE_SLOTS: dict[str, set[str]] = {  # slots whose checks take seconds; only th
 
 
 def topics() -> Iterator[Any]:
-    """Yield the names of all components; those left out of LARGE_SLOTS are slow tests."""
+    """Yield the names of all components, tests of which run each time, in the gate, or in its rotating part."""
     for slot, entries in installed().index.entries.items():
         for name in entries:
-            is_slow = name not in LARGE_SLOTS.get(slot, entries)
-            yield pytest.param(f"{slot}.{name}", marks=[pytest.mark.slow] if is_slow else [])
+            topic = f"{slot}.{name}"
+            mark = pytest.mark.thorough if name in LARGE_SLOTS.get(slot, entries) else pytest.mark.slow
+            yield pytest.param(topic, marks=[] if topic in EACH_TIME else [mark])
 
 
 def test_the_components_tried_each_time_exist() -> None:
+    entries = installed().index.entries
     for slot, names in LARGE_SLOTS.items():
-        assert names <= installed().index.entries[slot].keys()
+        assert names <= entries[slot].keys()
+    assert {topic.split(".")[0] for topic in EACH_TIME} == entries.keys() - {"launcher"}
+    assert all(topic.split(".", 1)[1] in entries[topic.split(".")[0]] for topic in EACH_TIME)
 
 
 @pytest.mark.parametrize("topic", list(topics()))

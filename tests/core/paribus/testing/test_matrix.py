@@ -1,7 +1,7 @@
 """Matrix of every attention, position, placement, norm, feed-forward and topology: a cell runs, or a rule rejects it.
 
-The rules of specs are run on each cell. Cells that cover every valid combination of three components are built and run
-here; `make test-matrix` runs all of them.
+The rules of specs are run on each cell. Cells that cover every valid pair of components are built and run each time, of
+three components in `make test-thorough`, and all of them in `make test-matrix`.
 """
 
 import itertools
@@ -32,6 +32,12 @@ attentions = pytest.mark.parametrize("attention", MATRIX.axes["attention"])
 
 
 @pytest.fixture(scope="module")
+def paired_cells() -> list[Row]:
+    """Return valid cells that contain every valid pair of components."""
+    return MATRIX.covering(2)
+
+
+@pytest.fixture(scope="module")
 def covering_cells() -> list[Row]:
     """Return valid cells that contain every valid combination of three components."""
     return MATRIX.covering()
@@ -55,6 +61,12 @@ def failures(rows: list[Row]) -> Iterator[str]:
         yield from (f"{label}: {message}" for message in messages)
 
 
+@attentions
+def test_cells_of_every_pair_pass_the_quick_checks(attention: str, paired_cells: list[Row]) -> None:
+    assert not list(failures([row for row in paired_cells if row["attention"] == attention]))
+
+
+@pytest.mark.thorough
 @attentions
 def test_covering_cells_pass_the_quick_checks(attention: str, covering_cells: list[Row]) -> None:
     assert not list(failures([row for row in covering_cells if row["attention"] == attention]))
@@ -84,10 +96,13 @@ def test_sampled_cells_have_the_problems_of_their_kind() -> None:
         assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
 
 
-def test_matrix_contains_and_runs_every_component(covering_cells: list[Row], components: Registry) -> None:
+def test_matrix_contains_and_runs_every_component(
+    paired_cells: list[Row], covering_cells: list[Row], components: Registry
+) -> None:
     for slot in AXES:
         assert set(MATRIX.axes[slot]) - {UNREAD} == set(components.index.entries[slot])
-        assert {row[slot] for row in covering_cells} == set(MATRIX.axes[slot])
+        for cells in (paired_cells, covering_cells):
+            assert {row[slot] for row in cells} == set(MATRIX.axes[slot])
 
 
 def test_every_valid_attention_position_and_topology_is_run(covering_cells: list[Row]) -> None:
