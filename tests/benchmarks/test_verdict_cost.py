@@ -30,6 +30,7 @@ def test_the_usual_seeds_detect_the_margin_with_the_power_of_a_t_test(variants: 
     assert (p < 0.05 / variants).mean() == pytest.approx(0.8, abs=0.03)
 
 
+@pytest.mark.thorough
 def test_large_differences_are_decided_early() -> None:
     """The number of seeds is planned for the margin, and a larger difference needs fewer."""
     means = [sequential_seeds(effect(difference), 50, random.Random(0)) for difference in (0.05, 0.2, 1.0)]
@@ -39,6 +40,7 @@ def test_large_differences_are_decided_early() -> None:
     assert means[-1][1] == 1
 
 
+@pytest.mark.thorough
 def test_pairs_with_common_noise_need_fewer_seeds() -> None:
     assert planned_seeds(effect(0.05, paired=True)) < planned_seeds(effect(0.05)) / 10
     row = row_of(effect(0.5, paired=True), faster_step=2.0, simulations=20)

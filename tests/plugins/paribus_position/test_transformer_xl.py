@@ -58,6 +58,7 @@ def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float)
     return scores
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("untied", [True, False])
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
 def test_matches_the_formula_of_the_paper_at_any_positions(

@@ -32,13 +32,14 @@ def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
 
 def test_a_step_that_does_not_fit_is_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_memory, "free_memory", lambda device: 1 << 20)
-    result = cli("check", "gpt-tiny")
+    result = cli("check", "gpt-tiny", "dims.layers=1")
     assert result.code == 0
     assert result.err.startswith("! a step needs about ")
     assert "and 1M are free; a smaller `data.batch`" in result.err
-    assert json.loads(cli("check", "gpt-tiny", "--json").out)["warnings"] == [result.err[2:].strip()]
+    assert json.loads(cli("check", "gpt-tiny", "dims.layers=1", "--json").out)["warnings"] == [result.err[2:].strip()]
     Path("study.yaml").write_text(
-        "{base: {preset: gpt-tiny}, vary: {position: [rope]}, seeds: 2, budget: {steps: 4},\nmetric: val/clm/loss}"
+        "{base: {preset: gpt-tiny, dims.layers: 1}, vary: {position: [rope]}, seeds: 2,\n"
+        "budget: {steps: 4}, metric: val/clm/loss}"
     )
     study = cli("check", "study.yaml")
     assert [line.split(":")[0] for line in study.err.splitlines()] == ["! baseline", "! position=rope"]
@@ -91,7 +92,7 @@ def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
 
 
 def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli) -> None:
-    assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000").code == 0
+    assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000", "dims.layers=1").code == 0
 
 
 def test_checking_writes_no_file(cli: Cli) -> None:

@@ -223,6 +223,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", check=False)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     ("command", "code", "err"),
     [

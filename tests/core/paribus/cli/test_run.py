@@ -145,6 +145,7 @@ def test_an_inconclusive_verdict_suggests_fresh_seeds(needs: tuple[int | None, .
     assert _fresh_seeds(table) == suggestion
 
 
+@pytest.mark.thorough
 def test_a_failed_trial_is_reported_with_its_log(cli: Cli, write_study: WriteStudy) -> None:
     Path("mine.py").write_text(PLUGIN)
     path = str(write_study(vary={"norm": ["broken"]}))

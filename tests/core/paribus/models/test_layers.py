@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
+from tests.fixtures.covering_cases import each_time
 from torch import Tensor, nn
 
 import paribus
@@ -80,7 +81,7 @@ def assert_equal_steps(
         torch.testing.assert_close(compiled_gradients, gradients, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("preset", ["gpt-tiny", "bert-tiny"])
+@pytest.mark.parametrize("preset", each_time(["gpt-tiny", "bert-tiny"], "bert-tiny"))
 def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
     preset: str, assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +91,7 @@ def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
     assert graphs() <= 3  # of layers, of a chunk, and of the rest
 
 
-@pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
+@pytest.mark.parametrize("preset", each_time(["gpt-tiny", "seq2seq-tiny"], "gpt-tiny"))
 def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Feed) -> None:
     overrides = (preset, "dims.layers=6")
     assert_equal_steps(assemble(*overrides).double(), feed(*overrides), AOT, rtol=0, atol=1e-10)

@@ -100,6 +100,7 @@ def run(folder: Path, faults: tuple[str, ...], jobs: int) -> dict[str, Certifica
     return {name.rpartition("=")[2]: item for name, item in paribus.compare(planned).settings[0].certificates.items()}
 
 
+@pytest.mark.thorough
 def test_a_step_that_depends_on_its_process_withholds_the_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

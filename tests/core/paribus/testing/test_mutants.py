@@ -31,6 +31,7 @@ KILLED_BY_REFERENCE = tuple(
     for fault in SEEDED["SLOT_MUTANTS"]["REFERENCE_FAULTS"]
 )
 CHECK_TESTS = ("component_checks", "data_checks", "forward_checks", "token_checks", "training_checks")
+LONG_CHECKS = ("every option has an effect", "gradients match finite differences")
 Examine = Callable[..., Report]
 
 
@@ -107,14 +108,20 @@ def mutated_functions(mutant: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def first_of_each_check(mutants: Iterable[Any]) -> Iterator[Any]:
-    """Yield the mutants; all but the first of each check and slot are slow tests, and all of launchers."""
+    """Yield the mutants; all but the first of each check and slot are slow tests, and all of launchers.
+
+    Of a check that takes a second, the first of each slot is a thorough test, except that of the first slot.
+    """
     seen = set()
     for mutant in mutants:
         slot = (mutant.component or mutant.source).split(".")[0]
-        key = (mutant.check, slot)
-        is_slow = key in seen or slot == "launcher"
-        yield pytest.param(mutant, marks=[pytest.mark.slow] if is_slow else [], id=mutant_id(mutant))
-        seen.add(key)
+        marks = []
+        if (mutant.check, slot) in seen or slot == "launcher":
+            marks = [pytest.mark.slow]
+        elif mutant.check in LONG_CHECKS and mutant.check in seen:
+            marks = [pytest.mark.thorough]
+        yield pytest.param(mutant, marks=marks, id=mutant_id(mutant))
+        seen |= {mutant.check, (mutant.check, slot)}
 
 
 @pytest.mark.parametrize("mutant", list(first_of_each_check([*KILLED, *KILLED_BY_REFERENCE])))
