@@ -8,6 +8,9 @@ import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+
+
+from functools import cache as cache_of
 from zlib import crc32
 
 import pytest
@@ -35,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--forbid-skips", action="store_true", help="fail if a test is skipped")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    load_own_plugins_once(config)
     if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
         sys.modules["torch"].set_num_threads(1)
     # Tests in the background (nohup, a script's `&`) and their children would inherit ignored signals.
@@ -50,6 +54,21 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if collection_path.suffix != ".py" or find_spec("transformers") is not None:
         return None
     return True if re.search(r"(?m)^(import|from) transformers\b", collection_path.read_text()) else None
+
+
+def load_own_plugins_once(config: pytest.Config) -> None:
+    """Keep our plugins, which no test changes: `paribus.installed()` reads the signatures of all classes for 0.3 s."""
+    from paribus.registry import registry
+    from paribus.registry.plugin_loading import BUILTIN
+
+    load_plugin, load_once = registry.load_plugin, cache_of(registry.load_plugin)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        registry,
+        "load_plugin",
+        lambda source: (load_once if source.distribution == BUILTIN else load_plugin)(source),
+    )
+    config.add_cleanup(patch.undo)
 
 
 @pytest.fixture(scope="session", autouse=True)

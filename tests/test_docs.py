@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.fixtures.covering_cases import each_time
 from tests.fixtures.pages import DOCS, ROOT, Block, blocks_of, check_output, check_yaml, commands
 
 import paribus
@@ -23,6 +24,18 @@ from paribus.cli.main import main
 GUIDE = DOCS / "guide"
 REFERENCE = DOCS / "reference"
 PAGES = sorted(page.relative_to(DOCS).as_posix() for folder in (GUIDE, REFERENCE) for page in folder.glob("*.md"))
+LONG_PAGES = {  # whose examples take seconds
+    f"guide/{name}.md"
+    for name in (
+        "complexity",
+        "denoising",
+        "fine-tuning",
+        "hugging-face-models",
+        "inference",
+        "matching-scales-tuning",
+        "write-a-plugin",
+    )
+}
 LINK = re.compile(r"\]\((?!https?://)([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 
@@ -57,7 +70,7 @@ def test_every_hook_in_the_guide_exists() -> None:
     assert {line for line in shown_lines if line.startswith("def ")} == set(hooks())
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", each_time(PAGES, *({*PAGES} - LONG_PAGES)))
 def test_the_examples_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_new_attention_is_listed_and_explained(checkout: Path) -> None:
     assert str(checkout / PLUGIN / "newcomers_query.py") in output
 
 
+@pytest.mark.thorough
 def test_a_new_attention_is_checked(checkout: Path) -> None:
     overrides = ["attention=newcomer", "attention.kv_heads=2"]
     document = json.loads(paribus(checkout, "check", "gpt-tiny", *overrides, "--json"))
@@ -86,12 +87,14 @@ def test_a_new_attention_is_tested(checkout: Path) -> None:
     assert "2 passed" in run(checkout, "pytest", *tests)
 
 
+@pytest.mark.thorough
 def test_a_new_attention_is_benchmarked(checkout: Path) -> None:
     collect = ["benchmarks/bench_attention.py", "-o", "python_files=bench_*.py", "--collect-only", "-q"]
     output = run(checkout, "pytest", *collect, "-p", "no:cacheprovider", "-k", "newcomer")
     assert "test_time_of_each[newcomer]" in output
 
 
+@pytest.mark.thorough
 def test_a_new_attention_is_in_the_table_of_components(checkout: Path) -> None:
     subprocess.run(
         [sys.executable, "docs/components.py"],

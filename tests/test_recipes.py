@@ -80,7 +80,7 @@ def read_recipe(name: str) -> Recipe:
 
 
 def selected(name: str) -> Any:
-    return pytest.param(name, marks=[pytest.mark.slow] if read_recipe(name).is_slow else [])
+    return pytest.param(name, marks=pytest.mark.slow if read_recipe(name).is_slow else pytest.mark.thorough)
 
 
 @pytest.mark.parametrize("name", [selected(name) for name in NAMES])
