@@ -1,5 +1,6 @@
 """Settings of every test: one thread, a separate cache, no network, and fixed random seeds."""
 
+import gc
 import os
 import re
 import signal
@@ -118,6 +119,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests themselves, which each collection of garbage would look through
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures

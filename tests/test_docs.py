@@ -29,10 +29,16 @@ LONG_PAGES = {  # whose examples take seconds
     for name in (
         "complexity",
         "denoising",
+        "designs",
         "fine-tuning",
         "hugging-face-models",
         "inference",
+        "labelled-tasks",
         "matching-scales-tuning",
+        "measures-and-probes",
+        "reading-a-verdict",
+        "specs",
+        "translation",
         "write-a-plugin",
     )
 }

@@ -69,6 +69,7 @@ def test_exporting_a_different_head_activation_is_rejected() -> None:
         paribus.export(model, "albert")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("groups", ["null", "1", "2"])
 def test_unshared_layers_are_exported_as_groups(groups: str, randomise: Callable[[nn.Module], nn.Module]) -> None:
     import transformers

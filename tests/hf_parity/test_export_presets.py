@@ -22,6 +22,7 @@ FAMILIES: Final = {
 }  # fmt: skip
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_exported_presets_load_and_convert_back(name: str, components: Registry) -> None:
     objective = ["objective={name: mlm}"] if name == "bert-tiny" else []  # bytes have no sentences

@@ -83,7 +83,7 @@ def test_scores_and_hidden_states_match_the_twin(
             compare(family, "hidden states", model.hidden(tokens, source=source), hf_hidden(hf_model, tokens))
 
 
-@every_case
+@a_case_each_time
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_masked_alike(
     side: str, family: str, case: Case, models: tuple[Model, Any], compare: Compare
@@ -107,7 +107,7 @@ def test_padding_is_masked_alike(
         compare(family, "scores", scores[text], logits(hf_model(tokens, attention_mask=text.long(), **hf_inputs))[text])
 
 
-@every_case
+@a_case_each_time
 def test_gradients_match_the_twin(family: str, case: Case, models: tuple[Model, Any], compare: Compare) -> None:
     model, hf_model = models
     tokens = random_tokens(9)

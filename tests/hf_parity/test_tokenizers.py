@@ -81,6 +81,7 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> 
         paribus.convert(save(tmp_path, "gpt2", vocabulary=ids - 1))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_every_family_keeps_the_tokenizer_of_the_folder(
     family: str, converted: dict[str, tuple[Model, Library]]

@@ -139,5 +139,6 @@ def test_a_spec_with_another_length_is_rejected() -> None:
         build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)
 
 
+@pytest.mark.thorough
 def test_passes_the_component_checks() -> None:
     conform("embedding.patches")

@@ -65,6 +65,7 @@ def span_counts(source: list[int], target: list[int]) -> tuple[int, int]:
     return len(target) - sum(token in SENTINELS for token in target), sum(token in SENTINELS for token in source)
 
 
+@pytest.mark.thorough
 def test_denoisers_are_equally_likely_and_begin_with_their_mode_token(build: Build) -> None:
     objective = build("ul2", VOCABULARY, 256)
     amounts = {denoiser.noise_size(N): denoiser.mode for denoiser in DENOISERS}

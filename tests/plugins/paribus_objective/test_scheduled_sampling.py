@@ -167,6 +167,7 @@ def batch() -> Callable[..., tuple[Model, Batch]]:
     return of
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("preset", [(), ("topology.query=current", "topology.cell=lstm", "topology.readout=tanh")])
 def test_the_second_pass_reads_the_mixed_tokens(

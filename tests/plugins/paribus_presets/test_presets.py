@@ -230,6 +230,7 @@ def test_each_of_two_networks_has_the_size_of_its_reference_class(registry: Regi
 SAME_HEAD = {"control": "clm", "tlm": "mlm"}  # a converted model is trained by the latter, on any text
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_preset_equals_the_spec_converted_from_its_reference_class(registry: Registry, name: str) -> None:
     transformers = pytest.importorskip("transformers")

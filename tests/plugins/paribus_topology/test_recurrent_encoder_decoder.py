@@ -124,6 +124,7 @@ def test_batched_prompts_match_separate_ones(
     same(together[1, 2:], run_separately(run_both, model, SOURCES[1], TARGETS[1][:2]))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", RAW)
 def test_every_raw_memory_attention_works(
     name: str, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth

@@ -202,6 +202,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
 def test_the_error_rate_holds_over_all_looks_and_variants(
     truths: Sequence[float], sds: Sequence[float], margin: float | None
@@ -245,6 +246,7 @@ def in_settings(truths: Sequence[float], correlation: float, studies: int) -> fl
     return wrong / studies
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("alike", [0.0, 0.9])
 def test_the_error_rate_holds_over_several_settings(alike: float) -> None:
     assert in_settings((0, 0), alike, 200) <= 0.07
@@ -263,6 +265,7 @@ def test_large_effects_save_trials_and_null_effects_save_few() -> None:
     assert without < 0.02
 
 
+@pytest.mark.thorough
 def test_looks_at_full_alpha_exceed_the_error_rate() -> None:
     draw = random.Random(0)
     wrong = 0

@@ -372,12 +372,13 @@ def studies(
         }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("seeds", "truths", "spreads", "margin"),
     [
         (3, (0, 0, 0, 0), (1, 1, 1, 1), None),
-        pytest.param(5, (0, 0, 0, 0), (1, 1, 1, 1), None, marks=pytest.mark.thorough),
-        pytest.param(8, (0, 0, 0, 0), (1, 1, 1, 1), None, marks=pytest.mark.thorough),
+        (5, (0, 0, 0, 0), (1, 1, 1, 1), None),
+        (8, (0, 0, 0, 0), (1, 1, 1, 1), None),
         (5, (9, 9, 0, 0), (1, 1, 1, 1), None),  # Holm's steps are taken, and must not be too many
         (5, (2, 2, 2, 0), (0.1, 0.1, 0.1, 5), 2.0),  # at the margin, and clearly unequal 0
         (8, (-2, 0.1, 1.9, 9), (1, 1, 1, 1), 2.0),  # and between the decision points

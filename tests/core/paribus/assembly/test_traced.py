@@ -22,6 +22,7 @@ def anew() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("preset", ["gpt-tiny", "bert-tiny", "deberta-tiny"])
 def test_the_loss_is_traced_into_one_graph(
     preset: str, assemble: Callable[..., Model], feed: Callable[..., Data]

@@ -45,6 +45,7 @@ def attention() -> dict[str, type[Attention]]:
 Cli = Callable[..., Any]
 
 
+@pytest.mark.thorough
 def test_the_tables_and_the_page(cli: Cli) -> None:
     result = cli("bench", "complexity", "restricted", *SMALL, "-o", "page.html")
     assert result.code == 0, result.err

@@ -91,6 +91,7 @@ def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
     assert "must be an even number" in result.err
 
 
+@pytest.mark.thorough
 def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli) -> None:
     assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000", "dims.layers=1").code == 0
 

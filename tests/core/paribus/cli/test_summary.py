@@ -149,6 +149,7 @@ def test_equal_specs_differ_in_nothing(index: Index) -> None:
     assert not differences(index, ["bert-tiny"], ["bert-tiny"])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("override", "key", "expected"),
     [

@@ -59,6 +59,7 @@ def test_a_variable_at_most_n_bounds_its_powers() -> None:
     assert leading(polynomial, [1]) == [n_b]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("name", "causal", "order", "flops"),
     [

@@ -122,6 +122,7 @@ def measured() -> Complexity:
     return measure(registry, candidates(registry, words), settings, lambda text: None)
 
 
+@pytest.mark.thorough
 def test_a_declared_cost_that_torch_does_not_count_is_reported(measured: Complexity) -> None:
     mismatches = {profile.label: bool(profile.mismatch) for profile in measured.profiles}
     assert mismatches == {"mha": False, "mean": True, "restricted (window 24)": False, "linformer": False}
@@ -156,6 +157,7 @@ def test_an_unknown_attention_is_an_error() -> None:
         candidates(installed(), ["restrictd"])
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ["mha", "restricted", "block-sparse", "conv", "fourier"])
 @pytest.mark.parametrize("backward", [False, True])
 def test_memory_without_data_is_that_with_data(name: str, backward: bool) -> None:

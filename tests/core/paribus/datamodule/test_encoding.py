@@ -77,6 +77,7 @@ def encode(corpus: Corpus, tokenizer: Tokenizer, progress: Progress = lambda sta
         )
 
 
+@pytest.mark.thorough
 @given(split)
 def test_ids_of_a_document_encode_its_text(texts: list[list[str]]) -> None:
     documents = [Document(f"{place}", tuple(text)) for place, text in enumerate(texts)]

@@ -144,6 +144,7 @@ def test_operations_and_memory_are_linear_in_the_length(planned: Planned, rows: 
     assert long[2] == 4 * short[2]
 
 
+@pytest.mark.thorough
 def test_blocked_compiles_into_one_graph(planned: Planned) -> None:
     sight = Visibility(causal=True, window=4)
 

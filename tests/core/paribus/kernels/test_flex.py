@@ -118,6 +118,7 @@ CELLS = [  # few, because torch compiles each function
 ]
 
 
+@pytest.mark.few(3)
 @unfused
 @pytest.mark.parametrize(("sight", "kind"), CELLS)
 def test_unfused_flex_equals_eager(sight: Visibility, kind: str, planned: Planned, rows: Kinds) -> None:

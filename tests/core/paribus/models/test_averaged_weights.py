@@ -84,6 +84,7 @@ def test_applied_averages_leave_the_weights_unchanged(dtype: torch.dtype) -> Non
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["32", "bf16-mixed", "bf16-true"])
 def test_averages_change_what_is_evaluated_and_no_step(precision: str, registry: Registry, tmp_path: Path) -> None:
     last = trained(registry, tmp_path / "last", f"trainer.precision={precision}")
@@ -112,6 +113,7 @@ def test_an_average_of_one_step_is_nearly_its_weights(registry: Registry, tmp_pa
     assert averaged["metrics"] == pytest.approx(last["metrics"], rel=1e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("precision", ["32", "bf16-true"])
 def test_a_trial_with_averages_resumes_bitwise(precision: str, registry: Registry, tmp_path: Path) -> None:
     steps = 0

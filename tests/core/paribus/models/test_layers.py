@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from tests.fixtures.covering_cases import each_time
 from torch import Tensor, nn
 
 import paribus
@@ -81,7 +80,8 @@ def assert_equal_steps(
         torch.testing.assert_close(compiled_gradients, gradients, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("preset", each_time(["gpt-tiny", "bert-tiny"], "bert-tiny"))
+@pytest.mark.thorough
+@pytest.mark.parametrize("preset", ["gpt-tiny", "bert-tiny"])
 def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
     preset: str, assemble: Assemble, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +91,8 @@ def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
     assert graphs() <= 3  # of layers, of a chunk, and of the rest
 
 
-@pytest.mark.parametrize("preset", each_time(["gpt-tiny", "seq2seq-tiny"], "gpt-tiny"))
+@pytest.mark.few(1)
+@pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
 def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Feed) -> None:
     overrides = (preset, "dims.layers=6")
     assert_equal_steps(assemble(*overrides).double(), feed(*overrides), AOT, rtol=0, atol=1e-10)
@@ -165,6 +166,7 @@ def test_sharded_layers_are_not_compiled(plugin_index: Index) -> None:
     assert [problem.path for problem in caught.value.problems] == ["trainer.compile"]
 
 
+@pytest.mark.thorough
 def test_a_compiled_trial_has_the_result_of_an_eager_one(
     tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
 ) -> None:
@@ -401,6 +403,7 @@ def test_recomputed_activations_are_not_stored(assemble: Assemble, feed: Feed) -
     assert saved_bytes(model, batch) < stored / 4
 
 
+@pytest.mark.thorough
 def test_checkpointed_layers_may_be_compiled(assemble: Assemble, feed: Feed) -> None:
     model, data = assemble("gpt-tiny").double(), feed("gpt-tiny")
     assert_equal_steps(model, data, {**AOT, "activation_checkpointing": True}, rtol=0, atol=1e-10)

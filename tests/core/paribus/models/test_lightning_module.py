@@ -42,6 +42,7 @@ def gradients(model: Model, *batches: Batch) -> dict[str, Tensor]:
     return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
 
 
+@pytest.mark.few(17)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_parameter_of_every_preset_learns_from_its_objective(
     preset: str, assemble: Assemble, shake: Shake, feed: Feed, components: Registry
@@ -63,6 +64,7 @@ def moves_keys(components: Registry, node: Mapping[str, Any]) -> bool:
     return "rotate" in traits["hooks"] or traits["bias"] == "content"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("preset", TINY)
 @pytest.mark.parametrize("accumulate", [2, 3, 8])
 def test_unequal_micro_batches_have_the_gradient_of_one_batch(
@@ -200,6 +202,7 @@ def test_dropout_applies_to_embeddings_weights_and_branches(
 AUTOCAST = [(preset, position) for preset in TINY for position in ("learned", "rope", "alibi")]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("preset", "position"), AUTOCAST)
 def test_bfloat16_loss_is_close_to_float32(preset: str, position: str, assemble: Assemble, feed: Feed) -> None:
     overrides = [f"position={position}", "initialisation=xavier", "attention=gqa"]
@@ -213,6 +216,7 @@ def test_bfloat16_loss_is_close_to_float32(preset: str, position: str, assemble:
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("preset", TINY)
 def test_a_cast_model_computes_in_its_dtype(preset: str, dtype: torch.dtype, assemble: Assemble, feed: Feed) -> None:

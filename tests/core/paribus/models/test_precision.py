@@ -280,6 +280,7 @@ def test_a_step_without_a_gradient_changes_nothing(registry: Registry) -> None:
     assert torch.equal(model.weight, weight)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd"])
 def test_a_trial_in_half_precision_resumes_bitwise(optimizer: str, registry: Registry, tmp_path: Path) -> None:
     words = ("trainer.precision=bf16-true", f"optimizer={optimizer}")

@@ -283,6 +283,7 @@ def test_score_functions_without_a_declaration_are_an_error() -> None:
             )
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     "scores", [ScoreOptions(qk_norm=True), ScoreOptions(sinks=True), ScoreOptions(value_residual=True)], ids=str
 )

@@ -93,6 +93,7 @@ def test_fake_tensors_inference_and_checkpoints_do_not_change_the_trial() -> Non
     assert weight.grad is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
 def test_the_stand_in_for_an_older_processor_lacks_the_bfloat16_lstm(isa: str) -> None:
     """Without this, `make test-processors` would test the processor that it runs on."""

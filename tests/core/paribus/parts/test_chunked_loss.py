@@ -277,6 +277,7 @@ def test_large_vocabularies_are_chunked(hidden: Tensor, labels: Tensor) -> None:
     assert "_Chunked" in type(LinearHead().loss(hidden, labels).grad_fn).__name__
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("one_thread", "chunks")
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_chunks_have_the_same_losses_in_two_processes(

@@ -104,6 +104,7 @@ distributed.run_distributed({{"accelerator": "cpu", "devices": 3, "strategy": "d
     assert "process 1 of the trial failed" in ended.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux ends the processes")
 def test_the_processes_of_a_trial_end_with_a_killed_first_process(tmp_path: Path) -> None:
     source = f"""

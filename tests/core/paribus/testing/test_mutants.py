@@ -31,7 +31,12 @@ KILLED_BY_REFERENCE = tuple(
     for fault in SEEDED["SLOT_MUTANTS"]["REFERENCE_FAULTS"]
 )
 CHECK_TESTS = ("component_checks", "data_checks", "forward_checks", "token_checks", "training_checks")
-LONG_CHECKS = ("every option has an effect", "gradients match finite differences")
+LONG_CHECKS = (
+    "every option has an effect",
+    "gradients match finite differences",
+    "gradient reaches every parameter",
+    "chunked decoding equals one pass",
+)
 Examine = Callable[..., Report]
 
 

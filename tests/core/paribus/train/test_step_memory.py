@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.fixtures.covering_cases import each_time
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -61,7 +60,8 @@ def tracked_step(spec: dict[str, Any], registry: Registry) -> int:
     return live.peak
 
 
-@pytest.mark.parametrize("words", each_time(STEPS, *STEPS[1:4], "lstm-lm-tiny"))
+@pytest.mark.few(3)
+@pytest.mark.parametrize("words", STEPS)
 def test_a_prediction_equals_the_memory_of_a_real_step(words: str, registry: Registry) -> None:
     spec = resolved(*words.split(), registry=registry)
     predicted = step_memory(spec, registry)
@@ -126,6 +126,7 @@ def predicted(registry: Registry, *words: str) -> StepMemory:
     return step_memory(resolved("gpt-tiny", "dims.layers=4", *words, registry=registry), registry)
 
 
+@pytest.mark.thorough
 def test_predictions_follow_the_options_of_the_trainer(registry: Registry) -> None:
     whole = predicted(registry)
     accumulated = predicted(registry, "trainer.accumulate_grad_batches=4")
@@ -160,9 +161,8 @@ def test_a_prediction_takes_no_memory(registry: Registry) -> None:
     assert live.peak < 1 << 28
 
 
-@pytest.mark.parametrize(
-    "words", each_time(["gpt-tiny dims.vocabulary=9000", "bert-tiny dropout=0.1", "t5-tiny"], "bert-tiny dropout=0.1")
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("words", ["gpt-tiny dims.vocabulary=9000", "bert-tiny dropout=0.1", "t5-tiny"])
 def test_the_memory_of_a_large_batch_follows_from_smaller_ones(
     words: str, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
