@@ -30,13 +30,13 @@ quickstart: $(VENV)/.installed  ## install, run the first study, print its verdi
 	$(BIN)/paribus run quickstart
 
 test: $(VENV)/.installed-test  ## the tests that run each time; the others have targets of their own (gpu ones skip without a GPU)
-	$(PYTEST) $(PARALLEL) $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations=10 $(ARGS)
 
 numerics: $(VENV)/.installed-test  ## prove that an edited engine computes the epoch's numbers; ARGS=--check, ARGS='--raise "what changed"'
 	@$(BIN)/python -m tests.numerics.replay $(ARGS)
 
 test-thorough: $(VENV)/.installed-test  ## the cases and the longer tests that `make test` leaves out; the gate runs all
-	$(PYTEST) $(PARALLEL) -m thorough $(ARGS)
+	$(PYTEST) $(PARALLEL) -m thorough --durations=10 $(ARGS)
 
 test-extras: $(VENV)/.installed-test-extras  ## the tests that need optional dependencies, none of which may be skipped
 	$(PYTEST) $(PARALLEL) -m extras --forbid-skips $(ARGS)
