@@ -213,6 +213,7 @@ PLUGINS: list[tuple[str, str, str, list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("number", "source", "needs", "words"),
     [

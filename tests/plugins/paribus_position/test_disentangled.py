@@ -62,6 +62,7 @@ def loop_reference(position: Disentangled, pair: Pair) -> Tensor:
     return scores * pair.scale
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_matches_the_formula_of_the_paper_at_any_positions(
     kind: dict[str, Any], places: tuple[Tensor, Tensor], shape: Shape, randomise: Randomise, make_pair: MakePair

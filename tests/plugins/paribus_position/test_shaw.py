@@ -35,6 +35,7 @@ def loop_reference(position: Shaw, pair: Pair, weights: Tensor) -> tuple[Tensor,
     return scores, mixed
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("distance", [1, 2, 5, 40])
 def test_keys_and_values_have_vectors_of_their_distance(
     distance: int, places: tuple[Tensor, Tensor], shape: Shape, randomise: Randomise, make_pair: MakePair

@@ -80,9 +80,10 @@ def test_the_first_failure_of_any_process_is_reported(capfd: pytest.CaptureFixtu
     assert "ValueError: broken there" in capfd.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("failure", "code"),
-    [pytest.param("sys.exit(3)", 1, marks=pytest.mark.thorough), ("os.kill(os.getpid(), 9)", -9)],
+    [("sys.exit(3)", 1), ("os.kill(os.getpid(), 9)", -9)],
 )
 def test_a_trial_ends_when_a_process_fails_that_the_first_waits_for(failure: str, code: int) -> None:
     source = f"""
