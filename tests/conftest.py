@@ -60,9 +60,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def load_own_plugins_once(config: pytest.Config) -> None:
     """Keep our plugins, which no test changes: `paribus.installed()` reads the signatures of all classes for 0.3 s."""
     from paribus.registry import registry
-    from paribus.registry.plugin_loading import BUILTIN
+    from paribus.registry.plugin_loading import BUILTIN, load_plugin
 
-    load_plugin, load_once = registry.load_plugin, cache_of(registry.load_plugin)
+    load_once = cache_of(load_plugin)
     patch = pytest.MonkeyPatch()
     patch.setattr(
         registry,
