@@ -7,6 +7,7 @@ from benchmarks.error_rates import PAGE, SEEDS, SHAPES, guarded, holm, outlying,
 from paribus.analysis.verdicts import PairedDifferences, decide
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("n", SEEDS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_simulation_claims_what_verdicts_claim(name: str, n: int) -> None:

@@ -83,6 +83,7 @@ def test_scores_and_hidden_states_match_the_twin(
             compare(family, "hidden states", model.hidden(tokens, source=source), hf_hidden(hf_model, tokens))
 
 
+@pytest.mark.covering(strength=1)
 @a_case_each_time
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_masked_alike(

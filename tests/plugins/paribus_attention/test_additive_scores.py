@@ -65,6 +65,7 @@ def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[in
     return output
 
 
+@pytest.mark.covering
 @kinds
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "both"])
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])

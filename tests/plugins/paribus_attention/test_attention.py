@@ -117,6 +117,7 @@ def test_matches_a_loop_implementation(
     assert torch.allclose(actual, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.covering
 @kinds
 @sides
 @pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
@@ -292,6 +293,7 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, build_st
         assert torch.isfinite(grad).all()
 
 
+@pytest.mark.covering
 @kinds
 @pytest.mark.parametrize("position_name", POSITIONS)
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])

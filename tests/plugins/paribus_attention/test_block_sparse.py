@@ -112,6 +112,7 @@ def layout_of(kind: str, length: int) -> TokenLayout:
     }[kind]
 
 
+@pytest.mark.covering
 @sides
 @pytest.mark.parametrize("kind", ["plain", "right", "apart", "left", "packed"])
 @pytest.mark.parametrize("length", [11, 83])

@@ -16,6 +16,7 @@ kernels = pytest.mark.parametrize("kernel", [2, 3, 4, 7, 30])
 DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0, PADDING, 0, 1, 1, PADDING, 1, PADDING]])
 
 
+@pytest.mark.covering
 @sides
 @kernels
 @pytest.mark.parametrize("documents", [None, DOCUMENTS], ids=["plain", "packed"])

@@ -32,6 +32,7 @@ def phi(features: str, x: list[float]) -> list[float]:
     return [value + 1 if value > 0 else math.exp(value) for value in x]
 
 
+@pytest.mark.covering
 @kinds
 @sides
 @pytest.mark.parametrize("layout", [TokenLayout(torch.arange(8).unsqueeze(0)), PACKED], ids=["plain", "packed"])
@@ -71,6 +72,7 @@ def explicit_reference(stack: Any, x: Tensor, visible: Tensor) -> Tensor:
     return merged
 
 
+@pytest.mark.covering
 @kinds
 @sides
 @pytest.mark.parametrize("length", [1, 63, 64, 65, 200])

@@ -49,6 +49,7 @@ def loop_reference(module: Any, x: Tensor, requested: Tensor, sees: Callable[[in
     return output
 
 
+@pytest.mark.covering
 @names
 @sides
 @pytest.mark.parametrize("scaled", [True, False], ids=["scaled", "as it is"])

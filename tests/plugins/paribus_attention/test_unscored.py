@@ -108,6 +108,7 @@ def test_a_batch_of_padding_has_finite_outputs_and_gradients(
         assert grad is None or torch.isfinite(grad).all()
 
 
+@pytest.mark.covering
 @kinds_with("decodes")
 @pytest.mark.parametrize("separate", [False, True], ids=["plain", "packed"])
 def test_decoding_in_chunks_matches_one_pass(
@@ -216,6 +217,7 @@ def test_cross_attention_cost_matches_the_torch_flop_counter(kind: str, causal: 
     assert module.layers[0].cross.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
+@pytest.mark.covering
 @kinds_with("residual")
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
 def test_half_precision_is_close(kind: str, causal: bool, mode: str, build_stack: BuildStack, randn: Randn) -> None:

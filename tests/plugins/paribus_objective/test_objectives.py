@@ -263,6 +263,7 @@ def test_losses_in_half_precision_are_summed_in_float32(
         assert float(value.total.detach()) == pytest.approx(float(expected[term].total.detach()), rel=0.02)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("table_width", [None, 5])
 def test_hidden_states_are_projected_to_the_embedding_width_at_the_counted_cost(

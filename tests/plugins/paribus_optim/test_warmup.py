@@ -37,6 +37,7 @@ def named(schedule: Schedule) -> str:
     return f"{type(schedule).__name__}{vars(schedule)}"
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
 def test_factors_are_in_range(schedule: Schedule, steps: int) -> None:
@@ -45,6 +46,7 @@ def test_factors_are_in_range(schedule: Schedule, steps: int) -> None:
     assert max(factors) == 1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=named)
 def test_schedules_rise_and_then_fall(schedule: Schedule, steps: int) -> None:

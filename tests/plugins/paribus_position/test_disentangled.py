@@ -181,6 +181,7 @@ def copy_linear(linear: nn.Linear | None, weight: Tensor, bias: Tensor | None) -
         linear.bias.zero_() if bias is None else linear.bias.copy_(bias)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("length", [1, 2, 9, 13])
 @pytest.mark.parametrize("scores", ASKED)
 @pytest.mark.parametrize("separate", [False, True], ids=["shared", "apart"])

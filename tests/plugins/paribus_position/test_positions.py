@@ -77,6 +77,7 @@ def test_a_block_of_a_bias_matches_the_whole(name: str, causal: bool, shape: Sha
     assert torch.allclose(block, full_output[:, :, 4:6, 1:5], rtol=0, atol=1e-6)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_block_of_a_content_bias_matches_the_whole(
     component: type[Position],
@@ -103,6 +104,7 @@ def test_a_block_of_a_content_bias_matches_the_whole(
         assert torch.allclose(module.bias(block), full_output[:, :, positions, keys], rtol=0, atol=1e-9)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_content_bias_depends_on_distances_only(
     component: type[Position],

@@ -58,7 +58,7 @@ def loop_reference(position: TransformerXL, pair: Pair, width: int, base: float)
     return scores
 
 
-@pytest.mark.covering
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("untied", [True, False])
 @pytest.mark.parametrize("sizes", [TURNING, SHIFTING, ODD], ids=["turning", "shifting", "odd"])
 def test_matches_the_formula_of_the_paper_at_any_positions(
@@ -137,6 +137,7 @@ def test_contiguous_positions_are_detected(q: Tensor, k: Tensor, ahead: int | No
     assert contiguous_offset(q, k) == ahead
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(("queries", "keys"), [(7, 7), (1, 9), (3, 9), (1, 1)])
 @pytest.mark.parametrize("sizes", [(2, 4), (3, 6)], ids=["two heads", "three heads"])
 @pytest.mark.parametrize("segments", [False, True], ids=["", "segments"])

@@ -23,6 +23,7 @@ def source_of(model: Model) -> dict[str, Tensor]:
     return {"source": SOURCE} if model.spec["topology"]["name"] == "encoder-decoder" else {}
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)
 def test_decoding_in_any_chunks_equals_one_pass(cuts: list[int], causal: Model) -> None:
     with torch.no_grad():

@@ -33,6 +33,7 @@ def padded(tokens: Tensor, places: list[int], pad: int) -> tuple[Stream, Tensor]
     return Stream(spread, documents.expand_as(spread), positions.expand_as(spread)), text_positions
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("places", LAYOUTS.values(), ids=LAYOUTS)
 def test_padding_does_not_change_the_output(places: list[int], cell: Model, hidden: Hidden) -> None:
     expected = hidden(cell, Stream(TOKENS))

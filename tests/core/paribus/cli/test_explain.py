@@ -37,6 +37,7 @@ def test_an_option_without_a_default_shows_an_example(cli: Cli) -> None:
     assert "(a whole number; ≥ 1; at most dims.length; required, such as 8)" in cli("explain", "restricted").out
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("slot", SLOTS)
 def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slot: str) -> None:
     result = cli("explain", slot)

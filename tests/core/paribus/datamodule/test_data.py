@@ -74,6 +74,7 @@ def test_an_example_is_masked_anew_in_each_epoch_independently_of_its_batch(feed
     )
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("accumulate", "ranks"), [(1, 1), (3, 1), (1, 2), (2, 3), (8, 1)])
 def test_micro_batches_and_ranks_partition_the_rows_of_a_step(

@@ -16,6 +16,7 @@ def reference(tensor: Tensor) -> str:
     return hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode() + bytes(flat.tolist())).hexdigest()
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool])
 @pytest.mark.parametrize("layout", ["whole", "strided", "transposed", "row of a batch", "scalar", "empty"])
 def test_digests_are_of_dtype_shape_and_bytes(dtype: torch.dtype, layout: str) -> None:

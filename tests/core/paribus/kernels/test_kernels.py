@@ -141,6 +141,7 @@ def test_a_kernel_equals_eager_with_sinks(
         check_equal(got, expected, (q, k, v, sinks))
 
 
+@pytest.mark.covering
 @faster(KernelRequest(Visibility(causal=True, window=3)))
 @pytest.mark.parametrize("sight", [Visibility(causal=True), Visibility(causal=True, window=3)], ids=str)
 @pytest.mark.parametrize("width", [2, 9])

@@ -13,6 +13,7 @@ DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 1], [PADDING, 3, 3, 3, 3, PADDING]])
 ORDER = torch.tensor([[5, 3, 1, 0, 2, 4], [2, 2, 2, 3, 4, 5]])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 2, 3])
 @pytest.mark.parametrize("documents", [None, DOCUMENTS])
@@ -43,6 +44,7 @@ def test_a_mask_equals_a_reference_in_loops(
     assert torch.equal(mask.expand(2, -1, -1, -1), expected)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
 @pytest.mark.parametrize("global_tokens", [0, 1, 3])

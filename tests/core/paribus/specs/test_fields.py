@@ -33,6 +33,7 @@ SUGGESTIONS = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("key", SUGGESTIONS)
 def test_a_synonym_suggests_the_key(key: str, plugin_index: Index) -> None:
     with pytest.raises(SpecError, match="unknown-key") as caught:

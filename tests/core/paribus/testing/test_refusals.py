@@ -43,6 +43,7 @@ def rejected_positions() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     ("attention", "position"), [pair for pair in rejected_positions() if not ATTENTIONS[pair[0]]["weights"]]
 )
