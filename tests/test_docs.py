@@ -31,6 +31,7 @@ LONG_PAGES = {  # whose examples take seconds
         "denoising",
         "designs",
         "fine-tuning",
+        "first-study",
         "hugging-face-models",
         "inference",
         "labelled-tasks",

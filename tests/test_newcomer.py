@@ -57,6 +57,7 @@ def paribus(checkout: Path, *words: str) -> str:
     return run(checkout, "paribus", *words)
 
 
+@pytest.mark.thorough
 def test_a_new_attention_is_listed_and_explained(checkout: Path) -> None:
     rows = json.loads(paribus(checkout, "list", "attention", "--json"))
     assert {row["name"] for row in rows} >= {"newcomer", "gqa", "mha"}

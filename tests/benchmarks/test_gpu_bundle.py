@@ -43,6 +43,7 @@ def test_what_the_machine_has_is_left_out_with_its_requirements() -> None:
     assert "omegaconf" not in left_out
 
 
+@pytest.mark.thorough
 def test_every_module_that_the_package_and_the_tests_import_is_carried(tmp_path: Path) -> None:
     copy_files(tmp_path)
     providers = importlib.metadata.packages_distributions()

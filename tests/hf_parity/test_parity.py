@@ -163,7 +163,7 @@ def test_converting_a_folder_matches_converting_the_model(
         assert torch.equal(parameter, model.get_parameter(name)), name
 
 
-@every_case
+@a_case_each_time
 def test_decoding_step_by_step_matches_one_pass(
     family: str, case: Case, models: tuple[Model, Any], compare: Compare
 ) -> None:

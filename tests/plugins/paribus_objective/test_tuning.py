@@ -32,7 +32,7 @@ def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("task", "head"),
     [

@@ -27,6 +27,7 @@ def build(shape: Shape, causal: bool, buckets: int = 32, distance: int = 128) ->
     return RelativeBuckets(replace(shape, causal=causal), buckets=buckets, distance=distance).double()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("buckets", "distance"), SIZES)
 def test_matches_t5_exactly(buckets: int, distance: int, causal: bool, shape: Shape) -> None:

@@ -158,6 +158,7 @@ def test_a_different_attention_changes_no_other_tensor() -> None:
     assert all(torch.equal(left[name], right[name]) for name in right)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", [*MANNERS.values(), ("rnnsearch-tiny", "attention=mha")], ids=[*MANNERS, "mha"])
 def test_cost_matches_the_torch_flop_counter(options: tuple[str, ...]) -> None:
     model = meta_model(paribus.spec(*options, "dims.length=16"), installed())

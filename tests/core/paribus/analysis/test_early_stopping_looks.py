@@ -202,7 +202,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
 def test_the_error_rate_holds_over_all_looks_and_variants(
     truths: Sequence[float], sds: Sequence[float], margin: float | None

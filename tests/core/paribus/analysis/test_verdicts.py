@@ -372,7 +372,7 @@ def studies(
         }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("seeds", "truths", "spreads", "margin"),
     [

@@ -60,6 +60,7 @@ MODELS = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_declared_flops_equal_those_counted_by_torch(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model = assemble(*spec)
@@ -163,6 +164,7 @@ def test_a_bidirectional_model_has_no_decoding_state(preset: str, assemble: Asse
     assert model_cost(assemble(preset).assembled, 16).state == 0
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("spec", MODELS.values(), ids=MODELS)
 def test_tokens_per_part_equal_those_of_a_batch(spec: list[str], assemble: Assemble, feed: Feed) -> None:
     model, batch = assemble(*spec), feed(*spec).step(0)

@@ -65,6 +65,7 @@ def test_the_document_is_json(cli: Cli) -> None:
     assert len(document["measurements"]) == 5
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("flops", "code"), [("0", 0), ("7", 1)])
 def test_the_attention_of_a_plugin_is_measured_and_a_wrong_cost_fails(cli: Cli, flops: str, code: int) -> None:
     Path("mine.py").write_text(PLUGIN.replace("FLOPS", flops))

@@ -129,6 +129,7 @@ def test_a_declared_cost_that_torch_does_not_count_is_reported(measured: Complex
     assert [mark for mark, lines in grids(measured)[0].remarks if lines and mark == "!"]
 
 
+@pytest.mark.thorough
 def test_every_size_is_measured_or_listed_with_the_reason(measured: Complexity) -> None:
     for profile in measured.profiles:
         assert set(profile.seconds) | set(profile.skipped) == set(measured.settings.sizes)

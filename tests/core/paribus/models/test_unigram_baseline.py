@@ -160,7 +160,7 @@ def test_every_objective_has_a_trivial_baseline_or_declares_none() -> None:
         assert declared == (name in BASELINES)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", BASELINES)
 def test_the_trivial_baseline_is_what_the_best_prediction_without_input_reaches(name: str) -> None:
     overrides, terms = BASELINES[name]

@@ -16,7 +16,6 @@ EACH_TIME = {
     "corpus.text",
     "initialisation.normal",
     "measure.threshold",
-    "norm.rmsnorm",
     "objective.clm",
     "optimizer.adamw",
     "schedule.warmup-cosine",
