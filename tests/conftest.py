@@ -7,11 +7,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import cache as cache_of
 from importlib.util import find_spec
 from pathlib import Path
-
-
-from functools import cache as cache_of
 from zlib import crc32
 
 import pytest
@@ -60,14 +58,14 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 def load_own_plugins_once(config: pytest.Config) -> None:
     """Keep our plugins, which no test changes: `paribus.installed()` reads the signatures of all classes for 0.3 s."""
     from paribus.registry import registry
-    from paribus.registry.plugin_loading import BUILTIN, load_plugin
+    from paribus.registry.plugin_loading import load_plugin
 
     load_once = cache_of(load_plugin)
     patch = pytest.MonkeyPatch()
     patch.setattr(
         registry,
         "load_plugin",
-        lambda source: (load_once if source.distribution == BUILTIN else load_plugin)(source),
+        lambda source: (load_once if source.is_builtin else load_plugin)(source),
     )
     config.add_cleanup(patch.undo)
 
