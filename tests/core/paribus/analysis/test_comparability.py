@@ -159,3 +159,22 @@ def test_metrics_per_byte_compare_tokenizers_on_the_whole_text(make: Make, ask: 
     assert compare(same, ask(same, metric=metric)).rows[0].n == 1
     with pytest.raises(NotComparableError, match=r"differ in the validation text, .*; valid: a `data.validation` of"):
         compare(trials(full_validation=False), ask(trials(full_validation=False), metric=metric))
+
+
+def test_two_engines_on_an_accelerator_give_no_verdict_until_one_was_replayed(make: Make, ask: Ask) -> None:
+    device = {"provenance/machine/device": "cuda"}
+
+    def entry(variant: str, seed: int, engine: str, replayed_by: str = "") -> TrialEntry:
+        verified = {"provenance/verified": {"engine": replayed_by}} if replayed_by else {}
+        edits = {**device, "provenance/engine": engine, **verified}
+        return make(variant, seed, varied={"attention": "mqa"} if variant == "mqa" else {}, edits=edits)
+
+    baseline = [entry("baseline", seed, "old") for seed in range(3)]
+    mixed = [*baseline, *(entry("mqa", seed, "new") for seed in range(3))]
+    assert compare(mixed, ask(mixed)).rows[0].n == 0
+    assert any("engine old against new" in note for note in compare(mixed, ask(mixed)).notes)
+    replayed = [
+        *(entry("baseline", seed, "old", "new") for seed in range(3)),
+        *(entry("mqa", seed, "new") for seed in range(3)),
+    ]
+    assert compare(replayed, ask(replayed)).rows[0].n == 3
