@@ -14,11 +14,15 @@ SEEDS = range(1, 21)
 EACH_TIME = {
     "attention.mha",
     "corpus.text",
+    "feedforward.mlp",
     "initialisation.normal",
     "measure.threshold",
+    "norm.rmsnorm",
     "objective.clm",
+    "optimizer.adafactor",
     "optimizer.adamw",
     "schedule.warmup-cosine",
+    "tokenizer.bpe",
     "tokenizer.bytes",
     "topology.encoder",
 }
