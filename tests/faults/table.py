@@ -286,8 +286,8 @@ ELSEWHERE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {  # file -> tes
     "core/paribus/planning/test_comparability.py": {"variants_that_are_not_comparable_are_refused": ("E2", "E3")},
     "core/paribus/analysis/test_select_trials.py": {
         "a_stale_record_is_skipped_with_a_note": ("B7", "D16"),
-        "a_record_of_other_data_is_never_accepted": ("C6",),
     },
+    "core/paribus/runner/test_replay.py": {"records_of_other_data_are_never_kept": ("C6",)},
     "core/paribus/analysis/test_compare.py": {
         "a_diverged_seed_is_shown_and_never_averaged": ("D1",),
         "a_metric_that_is_not_a_number_counts_as_diverged": ("D1",),

@@ -258,8 +258,7 @@ def _class_id(component: type) -> str:
 
 def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:
     """Return the traits of a component as JSON, checked against the typed dictionary of its slot."""
-    declared = get_args(get_type_hints(base)["traits"])[0]
-    kinds = get_type_hints(declared)
+    kinds, required = _declared_traits(base)
     for trait in component.traits:
         if trait not in kinds:
             near = closest_match(trait, kinds)
@@ -274,10 +273,18 @@ def _traits(component: Any, base: type, class_name: str) -> Mapping[str, Any]:
     for trait, value in traits.items():
         if not _has_type(kinds[trait], value):
             raise SchemaError(f"{class_name}: trait `{trait}`: expected {_type_name(kinds[trait])}, got {value!r}")
-    for name, kind in get_type_hints(declared, include_extras=True).items():
-        if get_origin(kind) is Required and name not in component.traits:
+    for name in required:
+        if name not in component.traits:
             raise SchemaError(f"{class_name}: missing trait `{name}`: expected {_type_name(kinds[name])}")
     return traits
+
+
+@cache
+def _declared_traits(base: type) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """Return the types of the traits of a slot's class, and the names of those that are required."""
+    declared = get_args(get_type_hints(base)["traits"])[0]
+    hints = get_type_hints(declared, include_extras=True)
+    return get_type_hints(declared), tuple(name for name, kind in hints.items() if get_origin(kind) is Required)
 
 
 def _has_type(annotation: Any, value: Any) -> bool:

@@ -365,6 +365,8 @@ class _Walk:
         code = function.__code__
         package = package_of_file(code.co_filename)
         is_ignored = self._is_ignored(package)
+        if is_ignored and getattr(function, "hooked", False):  # torch wraps `step` when an optimizer is first made
+            return self.digest(function.__wrapped__, place)  # type: ignore[attr-defined]  # it has one
         if is_ignored and _is_importable(function) and self._is_ignored(_package_of(function)):
             return combine("function", _name(function).encode())
         name = function.__qualname__.rpartition(">.")[2]

@@ -288,7 +288,7 @@ def examine(
     torch.set_num_threads(1)
     try:
         with torch.no_grad(), draw_seed(seed):
-            return _run_checks(case, selected)
+            return _run_checks(case, selected, builds_all=only is None or BUILD in only)
     finally:
         torch.set_num_threads(threads)
 
@@ -308,7 +308,8 @@ def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[
     return registry.with_components(**{slots[0]: {UNDER_TEST: component}}), slots[0], UNDER_TEST
 
 
-def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
+def _run_checks(case: Case, checks: Mapping[str, Check], *, builds_all: bool) -> Report:
+    """Run the checks of a component; without `builds_all`, only the models that these checks use are built."""
     if case.entry.slot in OUTSIDE_MODELS:
         case.host_models.append(HostModel("", {}))
         return _run_on_models(case, checks, [SCHEMA], 0)
@@ -316,10 +317,10 @@ def _run_checks(case: Case, checks: Mapping[str, Check]) -> Report:
     if not case.host_models:
         message = "the rules reject the component in every model: " + "; ".join(case.rejections)
         return Report(case.topic, findings=(Finding(BUILD, "", message),))
-    build_failure = _build_models(case)
+    build_failure = _build_models(case) if builds_all else None
     if build_failure is not None:
         return Report(case.topic, (SCHEMA,), findings=(build_failure,), models=len(case.host_models))
-    return _run_on_models(case, checks, [SCHEMA, BUILD], len(case.host_models))
+    return _run_on_models(case, checks, [SCHEMA, *([BUILD] if builds_all else [])], len(case.host_models))
 
 
 def _run_on_models(case: Case, checks: Mapping[str, Check], passed: list[str], models: int) -> Report:

@@ -24,6 +24,8 @@ from paribus.registry import Index, Registry, installed
 from paribus.registry import index as read_index
 from paribus.registry.component_values import component_values
 from paribus.registry.loaded_sources import loaded_sources
+from paribus.specs import resolved
+from paribus.train.trial import TrialContext, run_trial
 
 NUMBERS = count()
 PLUGIN = '''
@@ -437,6 +439,33 @@ def test_all_built_in_components_are_identified_in_every_process(registry: Regis
         for name in names:
             values = registry.index.planned[slot, name]
             assert (values.reasons, values.is_complete) == ((), True), (slot, name)
+
+
+SMALL = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "data.batch=4", "data.validation=4")
+
+
+def train_one_step(folder: Path, registry: Registry, preset: str, *overrides: str) -> None:
+    steps = ("trainer.max_steps=1", "trainer.accelerator=cpu")
+    run_trial(resolved(preset, *steps, *overrides, registry=registry), registry, TrialContext("0" * 24, folder))
+
+
+def test_optimizers_keep_their_identity_when_they_are_used(registry: Registry, tmp_path: Path) -> None:
+    before = identities(registry.index)
+    for name in registry.index.names("optimizer"):
+        (tmp_path / name).mkdir()
+        train_one_step(tmp_path / name, registry, "gpt-tiny", *SMALL, f"optimizer={name}")
+    assert identities(registry.index) == before
+
+
+@pytest.mark.thorough
+def test_components_keep_their_identity_when_they_are_used(registry: Registry, tmp_path: Path) -> None:
+    before = identities(registry.index)
+    presets = [name for name in registry.index.presets if name.endswith("-tiny") and "distil" not in name]
+    assert len(presets) > 25
+    for preset in presets:
+        (tmp_path / preset).mkdir()
+        train_one_step(tmp_path / preset, registry, preset, "data.batch=2", "data.validation=2")
+    assert identities(registry.index) == before
 
 
 def test_generated_components_have_one_identity_in_every_process(generated: Path) -> None:

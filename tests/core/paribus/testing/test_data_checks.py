@@ -115,7 +115,7 @@ def image_failures(members: dict[str, Any], component_class: Factory, components
         only=[IMAGES],
         base={"preset": "vit-tiny", **SMALL_IMAGES},
     )
-    assert report.passed[:2] == ("schema is valid", "models can be built")
+    assert report.passed[0] == "schema is valid"
     return "\n".join(finding.message for finding in report.findings)
 
 
