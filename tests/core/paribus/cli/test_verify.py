@@ -19,6 +19,7 @@ Cli = Callable[..., Any]
 WriteStudy = Callable[..., Path]
 
 
+@pytest.mark.usefixtures("trials_in_this_process")
 def test_records_of_an_edited_engine_are_verified_and_refused_by_name(
     cli: Cli, write_study: WriteStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
