@@ -237,7 +237,7 @@ def _with_values(loaded: LoadedPlugin, hashes: CodeHashes, opened: Collection[st
         return replace(manifest, entries=entries)
     files = {Path(file) for entry in entries for file in (entry.file, *entry.values.files) if file}
     code = dependencies(files | {*manifest.source.files()}, hashes).files
-    paths = {*code, *filter(_is_data, map(Path, opened))} - {*manifest.source.files()}
+    paths = {*code, *filter(_is_data, map(Path, [*opened]))} - {*manifest.source.files()}
     return replace(manifest, entries=entries, dependencies=tuple((str(it), _content(it)) for it in sorted(paths)))
 
 

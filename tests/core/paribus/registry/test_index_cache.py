@@ -12,8 +12,10 @@ import pytest
 from paribus import registry
 from paribus.errors import PluginError, SpecError
 from paribus.registry import index_cache
-from paribus.registry.plugin_loading import find_plugin_sources
+from paribus.registry.component_index import PluginSource
+from paribus.registry.plugin_loading import find_plugin_sources, load_plugin
 from paribus.storage import atomic
+from paribus.storage.code_hash import CodeHashes
 
 
 @pytest.fixture
@@ -191,3 +193,21 @@ def test_reading_the_index_imports_no_torch() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout) == []
+
+
+def test_files_may_be_opened_while_the_dependencies_of_a_plugin_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plugin.py"
+    file.write_text("import paribus\n\n\n@paribus.hookimpl\ndef norm():\n    return {}\n")
+    loaded = load_plugin(PluginSource("", str(file), str(file)))
+    assert not loaded.manifest.broken
+    opened = {str(tmp_path / "data.json")}
+
+    def open_another(path: Path) -> bool:
+        opened.add(f"{path}{len(opened)}")
+        return False
+
+    monkeypatch.setattr(index_cache, "_is_data", open_another)
+    index_cache._with_values(loaded, CodeHashes(), opened)
+    assert len(opened) == 2
