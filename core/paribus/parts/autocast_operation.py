@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, final
 
 import torch
@@ -25,7 +26,7 @@ class AutocastOperation:
         """`name`: of the operation, for users; `example`: returns small arguments in float32, to try it with."""
         self.name = name
         self._operation, self._example = operation, example
-        self._available: dict[torch.dtype, bool] = {}
+        self._is_available = cache(self._runs)  # a plain dictionary would be a value of the components that use this
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the operation; the result is in float32 if the processor lacks it in the dtype of autocast."""
@@ -40,11 +41,6 @@ class AutocastOperation:
         if device.type != CPU or self._is_available(dtype):
             return ""
         return f"this processor has no {self.name} in {str(dtype).removeprefix('torch.')}"
-
-    def _is_available(self, dtype: torch.dtype) -> bool:
-        if dtype not in self._available:
-            self._available[dtype] = self._runs(dtype)
-        return self._available[dtype]
 
     def _runs(self, dtype: torch.dtype) -> bool:
         """Try the operation and its gradient, independently of the modes and hooks of the caller."""

@@ -25,6 +25,9 @@ class ConstantTensor:
         self.dtype = dtype
         self._copies: dict[tuple[Any, ...], Tensor] = {}  # by the kind and device of the tensors it is used with
 
+    def __reduce__(self) -> tuple[type[ConstantTensor], tuple[Numbers, torch.dtype]]:
+        return ConstantTensor, (self.numbers, self.dtype)  # without the copies, which are no value of it
+
     def like(self, tensor: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Return the numbers on the device of a tensor, in a dtype other than their own if given."""
         if torch.compiler.is_compiling() or isinstance(tensor, FakeTensor) or tensor.is_meta:

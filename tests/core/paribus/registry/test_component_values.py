@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.paribus.registry.mechanisms import MECHANISMS
 
+from paribus.parts.constant_tensor import ConstantTensor
 from paribus.planning.identity import ComponentCode
 from paribus.registry import Index, Registry, installed
 from paribus.registry import index as read_index
@@ -449,12 +451,29 @@ def train_one_step(folder: Path, registry: Registry, preset: str, *overrides: st
     run_trial(resolved(preset, *steps, *overrides, registry=registry), registry, TrialContext("0" * 24, folder))
 
 
-def test_optimizers_keep_their_identity_when_they_are_used(registry: Registry, tmp_path: Path) -> None:
+def test_optimizers_and_operations_keep_their_identity_when_they_are_used(registry: Registry, tmp_path: Path) -> None:
     before = identities(registry.index)
     for name in registry.index.names("optimizer"):
         (tmp_path / name).mkdir()
         train_one_step(tmp_path / name, registry, "gpt-tiny", *SMALL, f"optimizer={name}")
+    (tmp_path / "lstm").mkdir()
+    half = "trainer.precision=bf16-mixed"  # in which this operation of torch is tried first
+    train_one_step(tmp_path / "lstm", registry, "gpt-tiny", *SMALL, "attention=lstm", "position=none", half)
     assert identities(registry.index) == before
+
+
+def test_a_constant_tensor_that_was_used_has_the_same_value() -> None:
+    constant = ConstantTensor([1.0, 2.0], torch.float64)
+
+    class Scaled:
+        def scale(self) -> torch.Tensor:
+            return constant.like(torch.zeros(2))
+
+    first = component_values(Scaled)
+    assert Scaled().scale().tolist() == [1.0, 2.0]
+    assert component_values(Scaled) == first
+    constant.numbers = [1.0, 3.0]
+    assert component_values(Scaled) != first
 
 
 @pytest.mark.thorough
