@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from paribus import AutocastOperation
 from paribus.cli.main import main
 from paribus.cli.summary import _summary, format_value, spec_differences
 from paribus.models.assemble import meta_model
@@ -16,6 +16,8 @@ from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
 from paribus.train import step_memory
 from paribus.train.step_memory import rule_of_thumb
+from paribus_attention import long_short_term_memory
+from paribus_topology import cells
 
 
 def summary(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
@@ -75,10 +77,15 @@ def test_the_memory_of_a_training_step_is_printed(capsys: pytest.CaptureFixture[
     assert "by a simple rule" in " ".join(capsys.readouterr().out.split())
 
 
+def _set_availability(monkeypatch: pytest.MonkeyPatch, is_available: Callable[[torch.dtype], bool]) -> None:
+    for operation in (long_short_term_memory.LSTM, cells.LSTM):
+        monkeypatch.setattr(operation, "_is_available", is_available)
+
+
 def test_what_computes_in_float32_is_printed_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: False)
+    _set_availability(monkeypatch, lambda dtype: False)
     assert main(["summary", "lstm-lm-tiny", "dims.layers=2", "trainer.precision=bf16-mixed"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.count("attention=lstm computes in float32: this processor has no LSTM in bfloat16") == 1
@@ -99,12 +106,12 @@ def test_components_compute_in_float32_where_the_processor_lacks_their_operation
     def computing_in_float32(precision: str) -> list[str]:
         return list(_summary(components, preset, (f"trainer.precision={precision}",))["float32"])
 
-    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: dtype != torch.bfloat16)
+    _set_availability(monkeypatch, lambda dtype: dtype != torch.bfloat16)
     for precision in ("bf16-mixed", "16-mixed"):  # on a CPU, Lightning takes bfloat16 for both
         assert computing_in_float32(precision) == ([component] if component else [])
     for precision in ("32", "bf16-true"):
         assert not computing_in_float32(precision)
-    monkeypatch.setattr(AutocastOperation, "_is_available", lambda self, dtype: True)
+    _set_availability(monkeypatch, lambda dtype: True)
     assert not computing_in_float32("bf16-mixed")
 
 
