@@ -153,18 +153,18 @@ def _saved(source: PluginSource) -> Iterator[tuple[Path, PluginManifest]]:
                 yield file, manifest
 
 
-def _environment() -> list[JSON]:
-    """Return what every manifest depends on: our own code, the Python version, and the installed packages."""
+def _environment() -> str:
+    """Return a digest of what every manifest depends on: our code, the Python version, and the installed packages."""
     core = Path(__file__).parents[1]
     files = [
         file for name in _CORE for file in ([core / name] if name.endswith(".py") else (core / name).rglob("*.py"))
     ]
     sites = [Path(entry) for entry in search_path() if Path(entry).name in ("site-packages", "dist-packages")]
     path = os.environ.get("PYTHONPATH", "")  # a failed import may succeed with another path
-    return [FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(files), *sites))]
+    return atomic.digest_json([FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(files), *sites))])
 
 
-def _key(source: PluginSource, environment: list[JSON]) -> str:
+def _key(source: PluginSource, environment: str) -> str:
     files = map(_stamp if source.is_builtin else _named_content, source.files())
     return atomic.digest_json([environment, list(vars(source).values()), list(files)])
 

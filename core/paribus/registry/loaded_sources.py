@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from paribus.storage.packages import find_package
 
@@ -16,16 +15,18 @@ from paribus.storage.packages import find_package
 class LoadedSource(NamedTuple):
     """Source of a module, read soon after its import."""
 
+    path: Path
+    target: Path  # of the path, where it is a link
     text: bytes
     module: types.ModuleType
     spec: object  # another one after `importlib.reload`
 
 
-def loaded_sources(known: Mapping[Path, LoadedSource]) -> dict[Path, LoadedSource]:
-    """Return the sources of all imported modules but those of libraries.
+_READ: Final[dict[str, LoadedSource]] = {}
 
-    They are as known from earlier, unless a module was imported again since.
-    """
+
+def loaded_sources(known: Mapping[Path, LoadedSource]) -> dict[Path, LoadedSource]:
+    """Return the sources of all imported modules but those of libraries, and those of `known` that are gone."""
     sources = dict(known)
     for name, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None)
@@ -34,9 +35,12 @@ def loaded_sources(known: Mapping[Path, LoadedSource]) -> dict[Path, LoadedSourc
         package = find_package(name.partition(".")[0])
         if package.ignored or package.version:
             continue
-        path, spec = Path(file), getattr(module, "__spec__", None)
-        before = known.get(path)
-        if before is None or before.module is not module or before.spec is not spec:
-            with suppress(OSError):
-                sources[path] = sources[path.resolve()] = LoadedSource(path.read_bytes(), module, spec)
+        source, spec = _READ.get(file), getattr(module, "__spec__", None)
+        if source is None or source.module is not module or source.spec is not spec:
+            try:
+                source = LoadedSource(Path(file), Path(file).resolve(), Path(file).read_bytes(), module, spec)
+            except OSError:
+                continue
+            _READ[file] = source
+        sources[source.path] = sources[source.target] = source
     return sources
