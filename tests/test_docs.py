@@ -77,6 +77,7 @@ def test_every_hook_in_the_guide_exists() -> None:
     assert {line for line in shown_lines if line.startswith("def ")} == set(hooks())
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("page", each_time(PAGES, *({*PAGES} - LONG_PAGES)))
 def test_the_examples_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -248,6 +249,7 @@ FOREIGN = re.compile(r"(?<=failed to load: )\w+Error: .*|(?<=accepted no job: ).
 MIN_SHARE = 0.4  # of a quoted message that the fixed parts must cover
 
 
+@pytest.mark.thorough
 def test_every_message_of_the_troubleshooting_page_exists_in_the_code() -> None:
     page = (ROOT / "docs" / "troubleshooting.md").read_text()
     code = "\n".join(path.read_text() for path in SOURCES)

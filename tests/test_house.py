@@ -103,6 +103,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         return set(archive.namelist())
 
 
+@pytest.mark.thorough
 def test_the_wheel_has_only_our_packages(wheel: set[str]) -> None:
     tops = {name.partition("/")[0] for name in wheel if ".dist-info/" not in name}
     assert tops == {package.name for package in packages()}

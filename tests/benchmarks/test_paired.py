@@ -39,6 +39,7 @@ def test_a_slow_round_among_many_changes_nothing() -> None:
     assert estimate([*usual, 50.0]).high < 1.02
 
 
+@pytest.mark.thorough
 def test_the_interval_has_its_nominal_coverage() -> None:
     estimates = [estimate(NOISE.lognormal(0, 0.3, 40)) for _ in range(200)]
     covered = sum(interval.low <= 1.0 <= interval.high for interval in estimates)

@@ -45,6 +45,7 @@ def test_the_models_have_about_the_same_parameters(name: str, registry: Registry
         assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(parameters, rel=0.05)
 
 
+@pytest.mark.thorough
 def test_the_runs_have_the_examples_of_paribus(written: tuple[Path, Setting], registry: Registry) -> None:
     folder, setting = written
     spec = resolved(*words(setting), registry=registry)

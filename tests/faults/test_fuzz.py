@@ -205,6 +205,7 @@ def check_mutated_specs(cli: Cli, documents: list[str], count: int) -> Counter[i
     return ends
 
 
+@pytest.mark.thorough
 def test_mutated_specs_are_accepted_or_rejected_with_an_error(
     cli: Cli, cached_registry: None, documents: list[str]
 ) -> None:
@@ -285,6 +286,7 @@ def can_build(sample: RandomSpec, registry: Registry) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_a_resolved_spec_resolves_to_itself_after_a_round_trip(registry: Registry) -> None:
     for sample in itertools.islice(random_specs(registry, random.Random(1)), 25):
         assert resolved(yaml.safe_load(yaml.safe_dump(sample.spec)), registry=registry) == sample.spec, (

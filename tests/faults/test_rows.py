@@ -102,6 +102,7 @@ def all_files() -> dict[str, bytes]:
     return {str(path): path.read_bytes() if path.is_file() else b"" for path in Path().rglob("*")}
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize(
     ("file", "overrides", "words"),
     [
@@ -134,6 +135,7 @@ def test_a_missing_spec_is_reported(cli: Cli, source: str) -> None:
     assert result.err.count("\n") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.held("A15")
 def test_a_number_with_an_exponent_is_parsed_in_files_and_overrides(cli: Cli) -> None:
     Path("s.yaml").write_text("preset: encoder-tiny\noptimizer.lr: 1e-3\n")
@@ -213,7 +215,7 @@ PLUGINS: list[tuple[str, str, str, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("number", "source", "needs", "words"),
     [
@@ -240,6 +242,7 @@ def test_a_broken_plugin_is_a_warning_until_a_spec_needs_it(
     assert cli("check", "encoder-tiny", "schedule=steadi").code == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.held("B2")
 @pytest.mark.parametrize("names", [("aaa", "zzz"), ("zzz", "aaa")])
 def test_two_plugins_with_one_component_name_are_both_reported_in_any_order(
@@ -255,6 +258,7 @@ def test_two_plugins_with_one_component_name_are_both_reported_in_any_order(
     assert claim in cli("list").err
 
 
+@pytest.mark.thorough
 @pytest.mark.held("B2")
 def test_a_plugin_that_shadows_a_built_in_one_replaces_nothing(cli: Cli, site: Path) -> None:
     add(site, "shadow", plugin(name="warmup-cosine"))
@@ -326,6 +330,7 @@ STUDIES: list[tuple[str, str, dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("verb", ["check", "run"])
 @pytest.mark.parametrize(
     ("folder", "changes", "words"),

@@ -30,7 +30,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "class_name"), [("gpt2", "GPT2LMHeadModel"), ("bert", "BertForPreTraining")], ids=["gpt2", "bert"]
 )

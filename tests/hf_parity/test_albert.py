@@ -61,6 +61,7 @@ def test_a_table_of_the_model_width_is_rejected() -> None:
         paribus.convert(model)
 
 
+@pytest.mark.thorough
 def test_exporting_a_different_head_activation_is_rejected() -> None:
     small = ["dims={width: 16, heads: 2, vocabulary: 131, length: 23}", "embedding.width=8"]
     head = "objective=[{name: mlm, activation: gelu}, sop]"
@@ -69,7 +70,7 @@ def test_exporting_a_different_head_activation_is_rejected() -> None:
         paribus.export(model, "albert")
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("groups", ["null", "1", "2"])
 def test_unshared_layers_are_exported_as_groups(groups: str, randomise: Callable[[nn.Module], nn.Module]) -> None:
     import transformers

@@ -55,6 +55,7 @@ def bert(name: str, randomise: Randomise, **config: Any) -> Any:
     return randomise(getattr(transformers, name)(transformers.BertConfig(**SIZES, **config)))
 
 
+@pytest.mark.thorough
 def test_hidden_states_of_a_model_without_a_head_match(randomise: Randomise, tmp_path: Path) -> None:
     hf_model = bert("BertModel", randomise)
     hf_model.save_pretrained(tmp_path / "theirs")
@@ -69,6 +70,7 @@ def test_hidden_states_of_a_model_without_a_head_match(randomise: Randomise, tmp
         same(back(TOKENS).last_hidden_state, hf_model(TOKENS).last_hidden_state)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("labels", "objective"), [(2, "classify"), (5, "classify"), (1, "regress")])
 def test_scores_of_classes_match(labels: int, objective: str, randomise: Randomise, tmp_path: Path) -> None:
     hf_model = bert("BertForSequenceClassification", randomise, num_labels=labels)
@@ -87,6 +89,7 @@ def test_scores_of_classes_match(labels: int, objective: str, randomise: Randomi
     assert all(torch.equal(state[name], tensor) for name, tensor in hf_model.state_dict().items())
 
 
+@pytest.mark.thorough
 def test_labels_that_no_objective_has_are_rejected(randomise: Randomise) -> None:
     hf_model = bert("BertForSequenceClassification", randomise, num_labels=3)
     with pytest.raises(paribus.SpecError, match="problem_type"):

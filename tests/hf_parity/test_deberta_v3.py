@@ -45,6 +45,7 @@ def model(components: Registry) -> Model:
     return build_model(spec, components, Vocabulary(VOCABULARY, {"mask": 1})).double().eval()
 
 
+@pytest.mark.thorough
 def test_both_networks_match_and_the_body_reads_the_sum_of_two_tables(
     model: Model, randomise: Callable[[nn.Module], nn.Module]
 ) -> None:

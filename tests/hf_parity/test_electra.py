@@ -55,6 +55,7 @@ def test_both_networks_match(models: tuple[Model, Any, Any]) -> None:
     same(objective.generator(forward_pass.hidden("generator"), forward_pass.unembed), generator(TOKENS).logits)
 
 
+@pytest.mark.thorough
 def test_exporting_and_converting_again_restores_both(models: tuple[Model, Any, Any], tmp_path: Path) -> None:
     model, *hf_models = models
     for hf_model in hf_models:
@@ -70,6 +71,7 @@ def test_exporting_and_converting_again_restores_both(models: tuple[Model, Any, 
     assert paribus.export(model).architecture == "ElectraForPreTraining"
 
 
+@pytest.mark.thorough
 def test_networks_of_different_models_are_rejected(randomise: Randomise) -> None:
     body, generator = pair(randomise)
     with torch.no_grad():
@@ -84,6 +86,7 @@ def test_networks_of_different_models_are_rejected(randomise: Randomise) -> None
         paribus.convert([body, body])
 
 
+@pytest.mark.thorough
 def test_exporting_disentangled_sharing_is_rejected(models: tuple[Model, Any, Any]) -> None:
     spec = paribus.spec("electra-tiny", "topology.sharing=disentangled", "tokenizer=bytes")
     with pytest.raises(paribus.SpecError, match="`topology` would be encoder, and is generator-discriminator"):

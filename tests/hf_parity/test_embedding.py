@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 TEXTS = [[11, 20, 8], [30, 7, 9, 33, 12, 40, 8], [21], [9, 9, 31, 10]]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", ["albert", "bert", "gpt2", "llama", "modernbert", "t5", "xlnet"])
 def test_embeddings_of_every_layer_match(
     family: str, randomise: Callable[[nn.Module], Any], monkeypatch: pytest.MonkeyPatch

@@ -19,7 +19,7 @@ PRESETS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_exported_presets_match(preset: str) -> None:
     model = paribus.assemble(paribus.spec(preset, "dims.vocabulary=300", "feedforward.expand=3")).double().eval()

@@ -60,6 +60,7 @@ def random_tokens(length: int, batch: int = 3) -> Tensor:
     return torch.randint(7, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(length))
 
 
+@pytest.mark.thorough
 def test_every_family_has_cases(components: Registry) -> None:
     assert families(components).keys() == CASES.keys()
 
@@ -70,6 +71,7 @@ def test_the_parity_table_is_current() -> None:
         assert f"| `{family}` | {'; '.join(case.label for case in cases)} |" in parity_table, "run `make parity`"
 
 
+@pytest.mark.few(10)
 @every_case
 def test_scores_and_hidden_states_match_the_twin(
     family: str, case: Case, models: tuple[Model, Any], compare: Compare
@@ -83,7 +85,7 @@ def test_scores_and_hidden_states_match_the_twin(
             compare(family, "hidden states", model.hidden(tokens, source=source), hf_hidden(hf_model, tokens))
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.few(8)
 @a_case_each_time
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_masked_alike(
@@ -108,6 +110,7 @@ def test_padding_is_masked_alike(
         compare(family, "scores", scores[text], logits(hf_model(tokens, attention_mask=text.long(), **hf_inputs))[text])
 
 
+@pytest.mark.few(6)
 @a_case_each_time
 def test_gradients_match_the_twin(family: str, case: Case, models: tuple[Model, Any], compare: Compare) -> None:
     model, hf_model = models
@@ -129,6 +132,7 @@ def test_gradients_match_the_twin(family: str, case: Case, models: tuple[Model, 
             compare(family, "gradients", grad, torch.zeros_like(grad) if hf_gradient is None else hf_gradient)
 
 
+@pytest.mark.few(4)
 @a_case_each_time
 def test_converting_back_restores_the_model(
     family: str, case: Case, models: tuple[Model, Any], tmp_path: Path, compare: Compare
@@ -151,6 +155,7 @@ def test_converting_back_restores_the_model(
         )
 
 
+@pytest.mark.few(4)
 @a_case_each_time
 def test_converting_a_folder_matches_converting_the_model(
     family: str, case: Case, models: tuple[Model, Any], tmp_path: Path
@@ -163,6 +168,7 @@ def test_converting_a_folder_matches_converting_the_model(
         assert torch.equal(parameter, model.get_parameter(name)), name
 
 
+@pytest.mark.few(11)
 @a_case_each_time
 def test_decoding_step_by_step_matches_one_pass(
     family: str, case: Case, models: tuple[Model, Any], compare: Compare
@@ -177,6 +183,7 @@ def test_decoding_step_by_step_matches_one_pass(
         compare(family, "decoding", torch.cat(steps, dim=1), logits(hf_output(hf_model, tokens)))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("family", [family for family, cases in CASES.items() if cases[0].parameters])
 def test_parameter_counts_match_published_ones(family: str, components: Registry) -> None:
     case = CASES[family][0]

@@ -81,7 +81,7 @@ def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> 
         paribus.convert(save(tmp_path, "gpt2", vocabulary=ids - 1))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_every_family_keeps_the_tokenizer_of_the_folder(
     family: str, converted: dict[str, tuple[Model, Library]]
@@ -100,6 +100,7 @@ def test_every_family_keeps_the_tokenizer_of_the_folder(
     check()
 
 
+@pytest.mark.thorough
 def test_a_model_with_its_tokenizer_generates_trains_and_returns(
     gpt: Path, tmp_path: Path, components: Registry
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_model_with_its_tokenizer_generates_trains_and_returns(
     assert config["eos_token_id"] == expected.token_to_id(SPECIALS["eos"])
 
 
+@pytest.mark.thorough
 def test_an_exported_model_in_memory_keeps_its_tokenizer(gpt: Path) -> None:
     model = paribus.convert(gpt)
     assert paribus.convert(paribus.export(model)).tokenizer == model.tokenizer
@@ -162,6 +164,7 @@ def test_training_with_another_tokenizer_is_refused_unless_it_is_unchecked(
             assert spec[key]["vocabulary"] == "unchecked"
 
 
+@pytest.mark.thorough
 def test_a_model_with_an_unknown_tokenizer_trains_if_the_spec_allows_it(
     gpt: Path, tmp_path: Path, components: Registry
 ) -> None:
@@ -180,6 +183,7 @@ def test_a_model_with_an_unknown_tokenizer_trains_if_the_spec_allows_it(
     assert new_rows == {"unchecked": [], "new": ["embedding.tokens.weight"]}
 
 
+@pytest.mark.thorough
 def test_networks_with_different_tokenizers_are_refused(tmp_path: Path) -> None:
     paths = []
     for network, specials in (("ElectraForPreTraining", SPECIALS), ("ElectraForMaskedLM", {**SPECIALS, "pad": "()"})):

@@ -117,6 +117,7 @@ def test_the_changelog_names_every_epoch_after_the_first() -> None:
     assert [epoch.changed for epoch in epochs() if epoch.number > 1 and epoch.changed not in changelog] == []
 
 
+@pytest.mark.thorough
 def test_reasons_are_of_the_engine_and_of_known_kinds() -> None:
     reasons = yaml.safe_load(replay.REASONS.read_text())
     files = {path.relative_to(PACKAGE).as_posix(): unreached(path, ()) for path in engine_files(PACKAGE)}

@@ -115,7 +115,7 @@ def test_cost_is_linear_in_the_length(causal: bool, build_stack: BuildStack) -> 
     assert cost(Load(1, 10)).state == cost(Load(1, 10**6)).state
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @sides
 def test_it_compiles_into_one_graph(causal: bool, build_stack: BuildStack, randn: Randn) -> None:
     stack: Any = build_stack("linear", causal=causal)

@@ -127,7 +127,7 @@ def test_matches_the_formulas(
     assert torch.allclose(stack(x, ramp(9)).hidden, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.covering
+@pytest.mark.few(11)
 @options
 @everywhere
 def test_decoding_step_by_step_matches_one_pass(

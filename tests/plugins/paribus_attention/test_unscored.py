@@ -193,7 +193,7 @@ def test_decoding_with_a_memory_matches_one_pass(
         assert torch.allclose(torch.cat(parts, 1), stack(x, ramp(6), memory).hidden, rtol=0, atol=1e-9)
 
 
-@pytest.mark.covering
+@pytest.mark.few(8)
 @kinds_with("residual")
 @pytest.mark.parametrize("length", [1, 20, LENGTH])
 def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, length: int, build_stack: BuildStack) -> None:

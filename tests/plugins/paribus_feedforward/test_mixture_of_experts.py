@@ -155,6 +155,7 @@ def test_cost_counts_used_experts_only(top: int, shape: Shape) -> None:
     assert moe.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == used + 2 * 7 * 6 * 4
 
 
+@pytest.mark.thorough
 def test_parameters_count_all_experts_and_flops_the_used_ones() -> None:
     def parameters_and_flops(*overrides: str) -> tuple[int, int]:
         spec = paribus.spec("gpt-tiny", "dims.layers=1", *overrides)

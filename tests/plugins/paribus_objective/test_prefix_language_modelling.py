@@ -99,6 +99,7 @@ def test_separate_documents_have_their_own_prefixes(build: Build) -> None:
     assert abs(torch.corrcoef(lengths.T)[0, 1]) < 4 / B**0.5  # independent draws
 
 
+@pytest.mark.thorough
 def test_the_prefix_is_bidirectional_and_the_rest_causal() -> None:
     spec = paribus.spec("gpt-tiny", "objective=prefix-lm", "dims.length=12", "dims.width=16", "dims.vocabulary=300")
     model = paribus.assemble(spec).double().eval()

@@ -167,7 +167,7 @@ def batch() -> Callable[..., tuple[Model, Batch]]:
     return of
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("feedback", FEEDBACK)
 @pytest.mark.parametrize("preset", [(), ("topology.query=current", "topology.cell=lstm", "topology.readout=tanh")])
 def test_the_second_pass_reads_the_mixed_tokens(
@@ -204,6 +204,7 @@ def test_the_second_pass_reads_the_mixed_tokens(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.thorough
 def test_evaluation_and_a_rate_of_0_feed_only_the_target(
     batch: Callable[..., tuple[Model, Batch]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def merged(inputs: list[int], labels: list[int]) -> list[int]:
     return [token for symbol in inputs for token in (spans[symbol] if symbol in SENTINELS else [symbol])]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{}, {"rate": 0.5, "mean_span": 1.5}, {"rate": 0.8, "mean_span": 10.0}])
 def test_inputs_and_labels_together_are_the_original(options: dict[str, float], build: Build) -> None:
     objective = build("span-corruption", VOCABULARY, 600, **options)

@@ -108,6 +108,7 @@ def test_every_position_is_equally_likely() -> None:
         assert abs(float(deviation.square().mean()) - 1) < 0.5
 
 
+@pytest.mark.thorough
 def test_a_span_has_its_drawn_length_unless_truncated() -> None:
     _, _, picked, _ = many_epochs(packed=False)
     lengths = [end - start + 1 for _, start, end in spans_of(picked) if start > 0 and end < T - 1]

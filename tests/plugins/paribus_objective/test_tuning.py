@@ -32,7 +32,7 @@ def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("task", "head"),
     [

@@ -53,6 +53,7 @@ def test_resuming_is_bitwise_equal(name: str) -> None:
     )
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_optimizer_reduces_the_loss(name: str) -> None:
     model = new_model()

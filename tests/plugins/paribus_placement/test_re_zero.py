@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -27,6 +28,7 @@ def test_it_has_no_norms(shape: Shape) -> None:
     assert ReZero.traits["final_norm"] is False
 
 
+@pytest.mark.thorough
 def test_layers_start_as_the_identity_and_get_gradients() -> None:
     model = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=rezero"))
     bare = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "dims.layers=1", "placement=rezero"))

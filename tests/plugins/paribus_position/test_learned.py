@@ -67,6 +67,7 @@ def test_matches_roberta(shape: Shape) -> None:
     assert torch.equal(actual[tokens != 1], expected[tokens != 1])
 
 
+@pytest.mark.thorough
 def test_it_compiles_to_one_graph_without_a_clamp(shape: Shape) -> None:
     position = Learned(shape)
     compiled = torch.compile(position.embed, fullgraph=True, backend="aot_eager")

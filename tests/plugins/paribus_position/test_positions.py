@@ -148,7 +148,7 @@ def test_a_content_bias_has_the_dtype_of_scores(
     assert torch.allclose(half_precision.double(), exact, rtol=0, atol=1e-4 if dtype == torch.float32 else 0.3)
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("component", READING.values(), ids=READING)
 def test_a_content_bias_compiles_to_one_graph(
     component: type[Position], shape: Shape, randomise: Randomise, make_pair: Callable[..., Pair]

@@ -116,6 +116,7 @@ def test_a_pair_depends_only_on_seed_split_and_number() -> None:
     assert list(Dates(pairs=16, seed=1).documents("train")) != list(few.documents("train"))
 
 
+@pytest.mark.thorough
 def test_the_dates_are_the_same_on_every_machine() -> None:
     """A fixed digest: records of studies depend on the exact pairs."""
     documents = list(Dates().documents("train"))

@@ -148,6 +148,7 @@ def test_quotes_around_code_are_removed() -> None:
     assert 0.1 < share < 0.25
 
 
+@pytest.mark.thorough
 def test_the_answer_fills_the_blank_and_occurs_in_its_context_once() -> None:
     sentences = {
         " ".join(words(sentence.replace('"', "")))

@@ -118,6 +118,7 @@ def test_patterns_reach_into_folders_and_a_file_is_read_once(folder: Path) -> No
 LINES = ["a", "é", " ", "\n", "\r\n", "\n\n", "\r\n\r\n", "\n \n", "\ufeff", "."]
 
 
+@pytest.mark.thorough
 @settings(max_examples=500)
 @given(st.lists(st.sampled_from(LINES), max_size=30), st.integers(1, 40), st.sampled_from(["file", "paragraph"]))
 def test_a_file_is_read_in_blocks_as_in_one(pieces: list[str], size: int, unit: Unit) -> None:

@@ -102,6 +102,7 @@ def _lstm(get: Get, path: str, x: Tensor, state: tuple[Tensor, Tensor], fed: Ten
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_rnnsearch_matches_the_appendix_of_its_paper(
     side: str, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
@@ -118,6 +119,7 @@ def test_rnnsearch_matches_the_appendix_of_its_paper(
         same(weights[row, 0].sum(-1), torch.ones(4, dtype=torch.float64))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("score", ["dot", "bilinear", "additive", "local-m", "local-p"])
 def test_luong_matches_its_paper(

@@ -16,6 +16,7 @@ PaddedStream = Callable[..., Stream]
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("ways", [1, 2])
 @pytest.mark.parametrize(("cell", "peer"), [("gru-after", torch.nn.GRU), ("lstm", torch.nn.LSTM)])
 def test_matches_torch_on_packed_sequences(

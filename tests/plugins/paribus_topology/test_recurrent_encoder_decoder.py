@@ -41,6 +41,7 @@ def run_separately(run_both: RunBoth, model: Model, source: list[int], target: l
     return run_both(model, Stream(torch.tensor([source])), Stream(torch.tensor([target]))).hidden[0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("options", MANNERS.values(), ids=MANNERS)
 def test_padding_does_not_change_outputs(
     options: tuple[str, ...], recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
@@ -220,6 +221,7 @@ def test_invalid_sizes_are_rejected(overrides: list[str], words: str) -> None:
         paribus.assemble(paribus.spec("rnnsearch-tiny", "dims.vocabulary=300", *overrides))
 
 
+@pytest.mark.thorough
 def test_a_tied_table_scores_its_own_width(recurrent: Recurrent) -> None:
     tied = (
         "embedding.tie=true",

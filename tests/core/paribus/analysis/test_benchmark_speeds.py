@@ -69,6 +69,7 @@ def test_longer_rounds_are_slower_and_shorter_ones_faster() -> None:
     assert (one(fast, slow), one(slow, fast)) == ("slower", "faster")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("along", "naive_limit"), [(0.0, 0.97), (0.5, 0.85)])
 def test_intervals_cover_the_truth_although_rounds_are_correlated(along: float, naive_limit: float) -> None:
     rng = np.random.default_rng(2)

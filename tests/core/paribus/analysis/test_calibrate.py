@@ -29,6 +29,7 @@ def lasting(entries: Sequence[TrialEntry], seconds: float) -> list[TrialEntry]:
     return list(entries)
 
 
+@pytest.mark.thorough
 def test_every_variant_has_a_standard_deviation_with_an_interval(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     calibration = calibrate_entries(entries, ask(entries, margin=0.02))
@@ -47,6 +48,7 @@ def test_every_variant_has_a_standard_deviation_with_an_interval(study: Study, a
     assert gqa.reduction < 2
 
 
+@pytest.mark.thorough
 def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     calibration = calibrate_entries(entries, ask(entries, margin=0.02), effect=0.01, power=0.9)
@@ -111,6 +113,7 @@ def test_a_withheld_variant_has_no_spread(study: Study, ask: Ask, make: Make) ->
     assert calibration.rows == ()
 
 
+@pytest.mark.thorough
 def test_a_calibration_is_valid_json_and_prints(study: Study, ask: Ask) -> None:
     entries = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     calibration = calibrate_entries(entries, ask(entries, margin=1e-4))
@@ -141,6 +144,7 @@ def test_an_invalid_effect_or_power_is_refused(
         calibrate_entries(entries, ask(entries), effect=effect, power=power)
 
 
+@pytest.mark.thorough
 def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(study: Study, ask: Ask) -> None:
     near = study(baseline=BASELINE, mqa=CLOSE, gqa=WILD)
     far = study(baseline=BASELINE, mqa=WILD)

@@ -86,6 +86,7 @@ def test_exchanging_baseline_and_variant_mirrors_the_table(data: st.DataObject, 
         assert exchanged.difference == pytest.approx(-forward.difference)
 
 
+@pytest.mark.thorough
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=10)
 def test_the_order_of_the_trials_does_not_matter(seed: int, study: Study, ask: Ask) -> None:
@@ -341,6 +342,7 @@ def test_models_below_the_unigram_baseline_get_no_verdict_unless_the_study_allow
 ENDINGS = st.lists(st.floats(0.5, 4) | st.sampled_from(["diverged", "failed", "pending"]), min_size=4, max_size=4)
 
 
+@pytest.mark.thorough
 @given(baseline=ENDINGS, mqa=ENDINGS, rmsnorm=ENDINGS, margin=st.none() | st.just(0.1))
 @settings(max_examples=25)
 def test_a_table_is_valid_json_with_a_row_for_each_variant(
@@ -357,6 +359,7 @@ def test_a_table_is_valid_json_with_a_row_for_each_variant(
     assert document["baseline"]["verdict"] == "baseline"
 
 
+@pytest.mark.thorough
 def test_neither_torch_nor_scipy_is_needed_for_a_table() -> None:
     modules = ("api", "report.terminal", "report.markdown", "report.html", "analysis.compare", "analysis.trials")
     code = f"""

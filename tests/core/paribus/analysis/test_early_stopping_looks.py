@@ -202,7 +202,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("truths", "sds", "margin"), CASES)
 def test_the_error_rate_holds_over_all_looks_and_variants(
     truths: Sequence[float], sds: Sequence[float], margin: float | None
@@ -246,7 +246,7 @@ def in_settings(truths: Sequence[float], correlation: float, studies: int) -> fl
     return wrong / studies
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("alike", [0.0, 0.9])
 def test_the_error_rate_holds_over_several_settings(alike: float) -> None:
     assert in_settings((0, 0), alike, 200) <= 0.07

@@ -125,6 +125,7 @@ def test_effects_do_not_depend_on_an_offset_of_all_cells() -> None:
     assert [math.fsum(effect_weights.values()) for effect_weights in weights] == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.thorough
 def test_intervals_of_a_family_cover_all_true_effects() -> None:
     """Five seeds with an offset of their own, three factors, three hundred studies: 95 % give or take four errors."""
     draw, counts, studies = random.Random(7), [2, 2, 2], 300

@@ -154,6 +154,7 @@ def tost_p(sample: list[float], margin: float) -> float:
     return float(max(above, below))
 
 
+@pytest.mark.thorough
 @given(sample=samples, margin=st.floats(0.01, 100), alpha=alphas)
 def test_equivalence_at_half_of_alpha_is_an_interval_inside_the_margin(
     sample: list[float], margin: float, alpha: float

@@ -126,6 +126,7 @@ def test_an_ignored_option_withholds_the_verdict(pair: Pair) -> None:
     assert certificate.differing_paths == ("attention.window",)
 
 
+@pytest.mark.thorough
 def test_an_ignored_option_beside_a_void_swap_withholds_the_verdict(pair: Pair) -> None:
     certificate = pair({"attention": {"name": "forgetful", "window": 8}, "norm": {"name": "rmsnorm"}})
     assert certificate.reason == "ignored option; changed nothing"  # without it, it is what the baseline has
@@ -147,6 +148,7 @@ def test_data_that_depends_on_the_model_withholds_the_verdict(pair: Pair, monkey
     assert "other examples" in pair({"attention": {"name": "mqa"}}).reason
 
 
+@pytest.mark.thorough
 def test_another_difference_than_the_one_studied_withholds_the_verdict(pair: Pair) -> None:
     both = {"attention": {"name": "mqa"}, "norm": {"name": "rmsnorm"}}
     assert pair(both).ok
@@ -171,6 +173,7 @@ def test_a_parameter_frozen_in_both_is_a_side_effect(pair: Pair) -> None:
     assert "no gradient in either trial reaches q" in certificate.side_effects
 
 
+@pytest.mark.thorough
 def test_a_void_swap_beside_another_withholds_the_verdict(pair: Pair) -> None:
     varied = {"attention": {"name": "restricted", "window": 16}, "norm": {"name": "rmsnorm"}}
     certificate = pair(varied)
@@ -179,6 +182,7 @@ def test_a_void_swap_beside_another_withholds_the_verdict(pair: Pair) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_buffer_that_depends_on_another_component_withholds_the_verdict(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +206,7 @@ def test_a_buffer_that_depends_on_another_component_withholds_the_verdict(
     assert certificate.failures[0].endswith("agree: places")
 
 
+@pytest.mark.thorough
 def test_a_tensor_with_other_optimizer_options_withholds_the_verdict(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,6 +263,7 @@ def certificates(entries: list[TrialEntry]) -> dict[str, Certificate]:
     return dict(compare(entries, comparison).certificates)
 
 
+@pytest.mark.thorough
 def test_each_fault_withholds_the_verdict_of_its_variant_only(
     train_entry: Callable[..., TrialEntry], plain: TrialEntry
 ) -> None:
@@ -272,6 +273,7 @@ def test_each_fault_withholds_the_verdict_of_its_variant_only(
     assert reasons == {**dict.fromkeys(SOUND, ""), **REASONS}
 
 
+@pytest.mark.thorough
 def test_a_first_step_that_depends_on_the_optimizer_withholds_the_verdict(
     train_entry: Callable[..., TrialEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def test_the_error_rate_holds_in_many_more_studies(
     assert false_positives(differences(trials), n, truths, margin, 20_000) <= 0.055
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("truths", "margin"), CASES)
 def test_early_stopping_keeps_the_error_rate(
     trials: dict[str, Floats], truths: Sequence[float], margin: float | None

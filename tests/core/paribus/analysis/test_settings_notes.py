@@ -210,6 +210,7 @@ def test_undecided_scales_never_agree(tmp_path: Path, record: Record) -> None:
     assert "attention=mqa is undecided: inconclusive at " in section.lines[0]
 
 
+@pytest.mark.thorough
 def test_a_tuned_study_shows_both_settings_and_the_choice(tmp_path: Path, record: Record) -> None:
     """In this store mqa is best at 4e-3, the others at the base value; rmsnorm diverges at 8e-3."""
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3, 8e-3]}}
@@ -253,6 +254,7 @@ def test_a_tuned_study_shows_both_settings_and_the_choice(tmp_path: Path, record
     assert all(len(line) <= 80 for line in str(final_table).splitlines())
 
 
+@pytest.mark.thorough
 def test_a_tuning_value_with_a_failed_trial_is_not_eligible(tmp_path: Path, record: Record) -> None:
     study = {**STUDY, "tune": {"optimizer.lr": [2e-3, 4e-3]}}
 
@@ -295,6 +297,7 @@ def seed_warnings(study: Mapping[str, Any], root: Path, record: Record) -> list[
     return [line for line in paribus.compare(planned).warnings if "after a verdict" in line]
 
 
+@pytest.mark.thorough
 def test_added_seeds_are_reported_for_the_variants_that_were_shown(tmp_path: Path, record: Record) -> None:
     three_seeds, five_seeds = {**STUDY, "seeds": 3}, {**STUDY, "seeds": 5}
     assert seed_warnings(three_seeds, tmp_path, record) == []

@@ -372,7 +372,7 @@ def studies(
         }
 
 
-@pytest.mark.few(2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("seeds", "truths", "spreads", "margin"),
     [
@@ -394,6 +394,7 @@ def test_four_variants_with_a_shared_baseline_keep_the_error_rate(
     assert wrong / STUDIES <= 0.06
 
 
+@pytest.mark.thorough
 def test_uncorrected_verdicts_exceed_the_error_rate() -> None:
     wrong = sum(
         any(alone(comparison).kind != "inconclusive" for comparison in family.values())

@@ -51,6 +51,7 @@ def test_layers_of_a_group_share_their_parameters() -> None:
     assert [one is two for one, two in itertools.pairwise(layers)] == [True, False, True]
 
 
+@pytest.mark.thorough
 def test_shared_layers_equal_separate_layers_with_equal_weights() -> None:
     shared, apart = model("dims.groups=1"), model()
     with torch.no_grad():
@@ -71,6 +72,7 @@ def test_each_use_of_a_shared_layer_has_its_own_decoding_state() -> None:
     assert torch.allclose(torch.cat(steps, dim=1), shared.hidden(tokens()), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_shared_layers_have_the_initial_weights_of_the_first_layer() -> None:
     shared, apart = model("dims.groups=2"), model()
     for path, tensor in apart.named_parameters():
@@ -86,6 +88,7 @@ def test_shared_weights_are_saved_once(tmp_path: Path) -> None:
     ) + 9000
 
 
+@pytest.mark.thorough
 def test_a_position_owned_by_a_layer_is_shared_with_it() -> None:
     costs = {groups: len(list(model(f"dims.groups={groups}", "position=alibi").parameters())) for groups in (1, 4)}
     assert costs[1] < costs[4]

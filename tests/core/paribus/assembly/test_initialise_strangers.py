@@ -242,6 +242,7 @@ class RecordingInitialisation(Initialisation):
         return unit
 
 
+@pytest.mark.thorough
 def test_parameter_info_describes_the_stack_of_a_parameter(assemble: Assemble, components: Registry) -> None:
     classes = components.with_components(initialisation={"recording": RecordingInitialisation})
     overrides = ["initialisation=recording", "dims.layers=3", "parts.encoder.dims.layers=1"]

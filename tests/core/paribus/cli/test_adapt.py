@@ -38,6 +38,7 @@ def test_a_part_is_swapped_and_the_loss_change_is_printed(cli: Cli, gpt: Path) -
     assert not any(unchanged[kind] for kind in ("converted", "new", "dropped"))
 
 
+@pytest.mark.thorough
 def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
     for words in (("adapt", "gpt", "--out", "gpt"), ("train", "gpt-tiny", *TINY, "--save", "gpt")):
         result = cli(*words)
@@ -45,6 +46,7 @@ def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
         assert "`gpt` is not empty" in result.err
 
 
+@pytest.mark.thorough
 def test_new_and_dropped_tensors_are_listed(cli: Cli, gpt: Path) -> None:
     result = cli("adapt", "gpt", "norm=rmsnorm", "attention={name: mha, scores: {qk_norm: true}}")
     lines = [" ".join(line.split()) for line in result.out.splitlines()]

@@ -65,7 +65,7 @@ def test_the_document_is_json(cli: Cli) -> None:
     assert len(document["measurements"]) == 5
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("flops", "code"), [("0", 0), ("7", 1)])
 def test_the_attention_of_a_plugin_is_measured_and_a_wrong_cost_fails(cli: Cli, flops: str, code: int) -> None:
     Path("mine.py").write_text(PLUGIN.replace("FLOPS", flops))
@@ -74,6 +74,7 @@ def test_the_attention_of_a_plugin_is_measured_and_a_wrong_cost_fails(cli: Cli, 
     assert sum(line.startswith("through,") for line in result.out.splitlines()) == 5
 
 
+@pytest.mark.thorough
 def test_an_attention_that_cannot_run_is_listed_with_the_reason(cli: Cli) -> None:
     result = cli("bench", "complexity", "fourier", *SMALL, "--causal", "--markdown")
     assert result.code == 0

@@ -14,6 +14,7 @@ from paribus.train import step_memory
 Cli = Callable[..., Any]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["encoder-tiny", "seq2seq-tiny", "bert-tiny"])
 def test_the_printed_spec_resolves_to_itself(cli: Cli, name: str) -> None:
     result = cli("check", name, "seed=3")
@@ -30,6 +31,7 @@ def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
     assert document == {"ok": True, "problems": [], "warnings": [], "hash": spec_hash(spec), "spec": spec}
 
 
+@pytest.mark.thorough
 def test_a_step_that_does_not_fit_is_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_memory, "free_memory", lambda device: 1 << 20)
     result = cli("check", "gpt-tiny", "dims.layers=1")
@@ -96,6 +98,7 @@ def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli)
     assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000", "dims.layers=1").code == 0
 
 
+@pytest.mark.thorough
 def test_checking_writes_no_file(cli: Cli) -> None:
     cli("check", "encoder-tiny")
     cli("check", "encoder-tiny", "attention=gqaa")
@@ -105,6 +108,7 @@ def test_checking_writes_no_file(cli: Cli) -> None:
 STUDY = "base: gpt-tiny\nvary: {attention: [mqa, mha], position: [rope]}\nmetric: {name: val/clm/loss}\n"
 
 
+@pytest.mark.thorough
 def test_all_variants_of_a_study_are_checked_and_listed(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY)
     result = cli("check", "mine.yaml")

@@ -38,6 +38,7 @@ def edited_copy(folder: Path, target: Path, **changes: Any) -> Path:
     return target
 
 
+@pytest.mark.thorough
 def test_a_model_converted_to_paribus_and_back_has_the_same_files(cli: Cli, gpt: Path) -> None:
     result = cli("convert", str(gpt), "-o", "ours")
     assert (result.code, result.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
@@ -50,6 +51,7 @@ def test_a_model_converted_to_paribus_and_back_has_the_same_files(cli: Cli, gpt:
         assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_two_networks_convert_to_one_model_and_back(cli: Cli) -> None:
     trained = paribus.assemble(paribus.spec("electra-tiny", "dims.width=12", "dims.length=9", "dims.vocabulary=300"))
     for network in ("ElectraForPreTraining", "ElectraForMaskedLM"):
@@ -62,6 +64,7 @@ def test_two_networks_convert_to_one_model_and_back(cli: Cli) -> None:
             assert Path("back", network, name).read_bytes() == Path(network, name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_loaded_model_can_be_trained_further(cli: Cli, gpt: Path) -> None:
     cli("convert", str(gpt), "-o", "ours")
     tokens = torch.randint(0, 300, (2, 9))
@@ -70,6 +73,7 @@ def test_a_loaded_model_can_be_trained_further(cli: Cli, gpt: Path) -> None:
     assert loaded.spec.attention.name == "mha" if hasattr(loaded.spec, "attention") else loaded.spec["attention"]
 
 
+@pytest.mark.thorough
 def test_a_configuration_key_can_be_overridden(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     uneven = edited_copy(gpt, tmp_path / "uneven", attn_pdrop=0.0)
     result = cli("convert", str(uneven), "-o", "ours")
@@ -78,6 +82,7 @@ def test_a_configuration_key_can_be_overridden(cli: Cli, gpt: Path, tmp_path: Pa
     assert cli("convert", str(uneven), "attn_pdrop=0.1", "-o", "ours").code == 0
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("changes", "code", "message"),
     [
@@ -143,6 +148,7 @@ def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
     assert [path.name for path in Path("ours").iterdir()] == ["notes"]
 
 
+@pytest.mark.thorough
 def test_a_model_that_no_family_supports_is_refused_with_the_reason(cli: Cli) -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "attention=mqa")
     paribus.save(paribus.assemble(spec), "ours")
@@ -154,6 +160,7 @@ def test_a_model_that_no_family_supports_is_refused_with_the_reason(cli: Cli) ->
     assert 'unknown family "gpt"; did you mean' in result.err
 
 
+@pytest.mark.thorough
 def test_a_head_that_the_family_does_not_have_is_refused() -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1", "objective.bias=true")
     with pytest.raises(paribus.SpecError, match="`bias` of objective `clm` would be False, and is True"):
@@ -170,6 +177,7 @@ def test_a_folder_without_a_model_is_refused() -> None:
         paribus.convert({"config": 1})
 
 
+@pytest.mark.thorough
 def test_an_exported_model_is_converted_in_memory() -> None:
     exported = paribus.export(paribus.assemble(paribus.spec("gpt2", *TINY, "tokenizer=bytes")))
     assert isinstance(exported, SourceModel)

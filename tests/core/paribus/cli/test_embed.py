@@ -27,6 +27,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+@pytest.mark.thorough
 def test_a_line_is_printed_for_each_text_or_each_token(cli: Cli, bert: str) -> None:
     result = cli("embed", bert, "Two texts.", "Both")
     assert result.code == 0

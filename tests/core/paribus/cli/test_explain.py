@@ -56,6 +56,7 @@ def test_every_slot_is_explained_by_its_contract_and_what_fills_it(cli: Cli, slo
     assert declared <= {member["name"] for member in document["traits"]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, pytest.param(None, marks=pytest.mark.thorough)], ids=["one of a slot", "all"])
 def test_every_component_can_be_explained(cli: Cli, count: int | None) -> None:
     for slot, entries in index().entries.items():
@@ -139,6 +140,7 @@ def test_public_functions_and_values_are_explained(cli: Cli, name: str, text: st
     assert text in cli("explain", name).out
 
 
+@pytest.mark.thorough
 def test_every_public_name_can_be_explained() -> None:
     for name in public_names():
         assert name_contract(name).definition
@@ -183,6 +185,7 @@ def test_every_trait_has_words() -> None:
     }
 
 
+@pytest.mark.thorough
 def test_traits_are_explained_with_their_type_default_and_meaning(cli: Cli) -> None:
     everything = cli("explain", "traits").out
     assert (
@@ -206,6 +209,7 @@ def test_every_trait_is_explained_once_with_a_meaning() -> None:
     assert all(field.meaning for fields in tables.values() for field in fields)
 
 
+@pytest.mark.thorough
 def test_stated_defaults_of_traits_are_those_that_the_code_reads() -> None:
     """Compare the table with each `traits.get("trait", default)` of the library."""
     defaults: dict[str, set[str]] = {}

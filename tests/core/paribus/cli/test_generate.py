@@ -50,6 +50,7 @@ def test_a_model_is_a_folder_or_the_identity_of_a_trial(cli: Cli, models: Path, 
     assert by_identity.out == result.out
 
 
+@pytest.mark.thorough
 def test_json_contains_ids_and_scores(cli: Cli, gpt: str) -> None:
     words = ("--tokens", "4", "--temperature", "1", "--top-k", "20", "-n", "2", "--seed", "3", "--json")
     result = cli("generate", gpt, "The 3", "A", *words)
@@ -72,6 +73,7 @@ def test_several_texts_have_headings(cli: Cli, gpt: str) -> None:
     assert all(head.endswith(" nats") for head in heads)
 
 
+@pytest.mark.thorough
 def test_prompts_are_read_from_a_file_or_stdin(
     cli: Cli, gpt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +92,7 @@ def test_prompts_are_read_from_a_file_or_stdin(
     assert "expected --file or texts, got --file and 1 texts" in cli("generate", gpt, "A", "--file", str(file)).err
 
 
+@pytest.mark.thorough
 def test_invalid_input_is_reported_with_its_location_and_exit_code(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("generate", gpt, "A", "--beam", "0")
     assert (result.code, result.out) == (2, "")
@@ -108,6 +111,7 @@ def test_invalid_input_is_reported_with_its_location_and_exit_code(cli: Cli, mod
     assert "a model that was trained for mlm cannot generate" in result.err
 
 
+@pytest.mark.thorough
 def test_masks_are_filled(cli: Cli, models: Path) -> None:
     name = str(models / "encoder-tiny")
     result = cli("fill-mask", name, "The <mask>th", "--top", "3")
@@ -126,6 +130,7 @@ def test_masks_are_filled(cli: Cli, models: Path) -> None:
     assert "error[missing-mask] text: expected at least one `<mask>`, got none" in cli("fill-mask", name, "The").err
 
 
+@pytest.mark.thorough
 def test_attention_maps_are_printed(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("attend", gpt, "The 3rd")
     assert result.code == 0

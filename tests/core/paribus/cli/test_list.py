@@ -28,6 +28,7 @@ def test_one_slot_is_listed(cli: Cli) -> None:
     assert "gqa" not in result.out
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("slot", [*SLOTS, None])
 def test_json_rows_have_the_same_keys(cli: Cli, slot: str | None) -> None:
     rows = json.loads(cli("list", *([slot] if slot else []), "--json").out)

@@ -223,7 +223,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", check=False)
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("command", "code", "err"),
     [
@@ -259,6 +259,7 @@ def test_an_interrupt_prints_one_word(cli: Cli) -> None:
 HEAVY = ("torch", "lightning", "scipy", "torchmetrics", "omegaconf", "numpy", "tokenizers", "rich")
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -57,6 +57,7 @@ def site(plugins: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         yield folder
 
 
+@pytest.mark.thorough
 def test_the_written_plugins_are_listed_and_explained(site: Path, cli: Cli) -> None:
     listed = json.loads(cli("list", "--json").out)
     for slot in SLOTS:

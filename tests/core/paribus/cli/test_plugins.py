@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Cli = Callable[..., Any]
 
 
@@ -23,6 +25,7 @@ def test_plugins_are_listed_with_their_components(cli: Cli) -> None:
     assert attention["hooks"] == ["attention"]
 
 
+@pytest.mark.thorough
 def test_a_plugin_file_is_listed_by_its_path(cli: Cli) -> None:
     source = "from pathlib import Path\nfrom paribus import hookimpl\n\n\n@hookimpl\ndef presets():\n"
     Path("mine.py").write_text(source + "    return Path(__file__).parent\n")

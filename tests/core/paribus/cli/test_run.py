@@ -116,6 +116,7 @@ def test_added_seeds_are_named_in_a_verdict(cli: Cli, write_study: WriteStudy) -
     assert "Seeds were added" not in fresh_seeds.out
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("trials_in_this_process")
 def test_a_withheld_verdict_shows_no_difference(cli: Cli, write_study: WriteStudy) -> None:
     sure = {
@@ -174,11 +175,13 @@ def test_the_error_without_records_names_the_store(cli: Cli, write_study: WriteS
     assert f"has no record to compare in {Path('empty/mine').resolve()}" in result.err
 
 
+@pytest.mark.thorough
 def test_the_plan_prints_the_name_and_store_of_the_study(cli: Cli, write_study: WriteStudy) -> None:
     result = cli("run", str(write_study()), "--plan", "--store", "else")
     assert "study mine; records in else/mine" in result.out
 
 
+@pytest.mark.thorough
 def test_the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing(
     cli: Cli, write_study: WriteStudy, monkeypatch: Patch
 ) -> None:
@@ -195,6 +198,7 @@ def test_the_plan_of_a_step_that_does_not_fit_says_so_and_times_nothing(
     assert len(document["not_known"]) == len(document["variants"])
 
 
+@pytest.mark.thorough
 def test_a_plan_without_timing_takes_no_step(cli: Cli, write_study: WriteStudy, monkeypatch: Patch) -> None:
     path = str(write_study())
     timed = json.loads(cli("run", path, "--plan", "--json").out)

@@ -41,6 +41,7 @@ def test_a_published_model_has_its_published_size(
     assert summary(capsys, preset)["parameters"] == parameters
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("rough_memory")
 def test_the_published_size_is_printed_above_the_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-large"]) == 0
@@ -50,6 +51,7 @@ def test_the_published_size_is_printed_above_the_counts(capsys: pytest.CaptureFi
     assert "336,226,108" in text
 
 
+@pytest.mark.thorough
 def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     document = summary(capsys, "seq2seq-tiny")
     assert sum(line["parameters"] for line in document["lines"]) == document["parameters"]
@@ -58,12 +60,14 @@ def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> No
     )
 
 
+@pytest.mark.thorough
 def test_sharing_keys_and_values_saves_exactly_their_part_of_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
     whole = summary(capsys, "gpt-tiny")["cache_bytes_per_token"]
     assert whole == 2 * 2 * 4 * 16 * 4  # keys and values, layers, heads, head width, bytes
     assert summary(capsys, "gpt-tiny", "attention=mqa")["cache_bytes_per_token"] == whole / 4
 
 
+@pytest.mark.thorough
 def test_the_memory_of_a_training_step_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     document = summary(capsys, "gpt-tiny", "--versus", "trainer.accumulate_grad_batches=2")
     whole, halves = document["training_memory"], document["versus"]["training_memory"]
@@ -82,6 +86,7 @@ def _set_availability(monkeypatch: pytest.MonkeyPatch, is_available: Callable[[t
         monkeypatch.setattr(operation, "_is_available", is_available)
 
 
+@pytest.mark.thorough
 def test_what_computes_in_float32_is_printed_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +120,7 @@ def test_components_compute_in_float32_where_the_processor_lacks_their_operation
     assert not computing_in_float32("bf16-mixed")
 
 
+@pytest.mark.thorough
 def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-tiny", "--versus", "attention=mqa"]) == 0
     text = capsys.readouterr().out
@@ -123,6 +129,7 @@ def test_versus_prints_both_sides_and_their_differences(capsys: pytest.CaptureFi
     assert "-5.1%" in text
 
 
+@pytest.mark.thorough
 def test_versus_replaces_an_override_of_the_same_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "bert-tiny", "dims.layers=1", "seed=3", "--versus", "dims.layers=2"]) == 0
     assert "dims.layers: 1 → 2" in capsys.readouterr().out
@@ -152,11 +159,12 @@ def differences(index: Index, base_words: list[str], variant_words: list[str]) -
     }
 
 
+@pytest.mark.thorough
 def test_equal_specs_differ_in_nothing(index: Index) -> None:
     assert not differences(index, ["bert-tiny"], ["bert-tiny"])
 
 
-@pytest.mark.few(3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("override", "key", "expected"),
     [

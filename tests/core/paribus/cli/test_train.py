@@ -41,6 +41,7 @@ def test_a_trial_is_trained_once_and_can_be_loaded(capsys: pytest.CaptureFixture
     assert states is None
 
 
+@pytest.mark.thorough
 def test_the_plugins_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from paribus import registry
 
@@ -55,6 +56,7 @@ def test_the_plugins_are_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(calls) == 1
 
 
+@pytest.mark.thorough
 def test_a_translation_model_is_measured_by_its_translations(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_folder_without_a_record_is_not_a_trial(tmp_path: Path) -> None:
         paribus.load(tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_trial_that_diverges_is_reported_with_its_step(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     small = [word for word in SMALL if not word.startswith("trainer.max_steps")]
     words = [*small, "optimizer.lr=1e30", "trainer.max_steps=40", "--store", str(tmp_path)]
@@ -96,6 +99,7 @@ def test_arguments_of_a_trainer_are_known_without_importing_it() -> None:
     assert trainer_arguments().keys() == {*OWN_ARGUMENTS, *(name for name in parameters if name != "self")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [None, "2"])
 def test_a_single_trial_uses_one_thread_like_one_of_a_study(
     threads: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +118,7 @@ def test_an_error_writes_no_file(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_model_too_large_for_any_memory_is_refused_before_it_is_built(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -149,6 +154,7 @@ def test_free_memory_is_not_read_before_the_processes_of_a_trial_are_forked(
     assert len(shortages) == calls  # on a GPU this opens a CUDA context, which a forked process cannot use
 
 
+@pytest.mark.thorough
 def test_a_trial_starts_from_another_by_its_identity(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     store = ["--store", str(tmp_path / "kept")]
     assert main(["train", *SMALL, *store]) == 0

@@ -56,6 +56,7 @@ def test_bars_are_on_one_range_and_unknown_values_are_blank() -> None:
     assert sparkline([None, float("nan")], []) == "  "
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("trials_in_this_process")
 def test_watching_ends_with_the_study_and_prints_its_states(cli: Cli, write_study: WriteStudy) -> None:
     path = str(write_study())
@@ -66,6 +67,7 @@ def test_watching_ends_with_the_study_and_prints_its_states(cli: Cli, write_stud
     assert "4 of 4 trials have a record" in result.out
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("trials_in_this_process")
 def test_the_time_left_follows_from_finished_trials(cli: Cli, write_study: WriteStudy) -> None:
     path = write_study()

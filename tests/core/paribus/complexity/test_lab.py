@@ -140,6 +140,7 @@ def test_every_size_is_measured_or_listed_with_the_reason(measured: Complexity) 
     assert all((row["seconds"] is None) != (row["skipped"] is None) for row in rows)
 
 
+@pytest.mark.thorough
 def test_memory_grows_with_the_length(measured: Complexity) -> None:
     exponent = exponent_of(measured.reference.memory, measured.settings.by_length)
     assert exponent is not None

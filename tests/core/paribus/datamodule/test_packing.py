@@ -72,6 +72,7 @@ def test_packed_examples_have_sentence_numbers_on_request() -> None:
     assert sentence_numbers[0].tolist() == [0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 4, 4, 5, 0, 0]
 
 
+@pytest.mark.thorough
 @given(st.lists(st.integers(1, 32), min_size=1, max_size=200))
 def test_no_example_is_started_while_another_has_room(lengths: list[int]) -> None:
     rows = pack_lengths(np.array(lengths), 32)

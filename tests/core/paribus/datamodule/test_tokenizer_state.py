@@ -111,6 +111,7 @@ def test_a_saved_model_without_a_tokenizer_loads(trial: Path, tmp_path: Path) ->
     assert model.tokenizer != ""
 
 
+@pytest.mark.thorough
 def test_a_damaged_or_foreign_tokenizer_is_rejected(trial: Path, tmp_path: Path) -> None:
     model = paribus.load(trial)
     place = tmp_path / "again"

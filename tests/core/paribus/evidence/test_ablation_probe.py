@@ -137,6 +137,7 @@ def _strange(components: Registry) -> Registry:
     return components.with_components(norm={"idling": Idling}, optimizer={"plain": Plain})
 
 
+@pytest.mark.thorough
 def test_an_option_without_an_effective_value_is_ignored(strange: Registry, text: EncodedCorpus) -> None:
     norm = {"name": "idling", "unread": 3.0, "chosen": 2}
     findings = found_of(strange, text, norm=norm, attention="mqa", optimizer={"name": "plain", "nesterov": True})

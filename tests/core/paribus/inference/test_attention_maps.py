@@ -80,6 +80,7 @@ def test_layers_without_weights_are_skipped(assembled: Assembled) -> None:
         maps.map(0, 4)
 
 
+@pytest.mark.thorough
 def test_an_invalid_selection_is_refused(assembled: Assembled) -> None:
     gpt, seq2seq = assembled("gpt-tiny"), assembled("seq2seq-tiny")
     cases: list[tuple[Model, str | None, dict[str, Any], str]] = [

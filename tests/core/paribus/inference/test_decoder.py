@@ -44,6 +44,7 @@ def mismatches_of(cells: Cells, rows: Sequence[Row]) -> list[str]:
     return mismatches
 
 
+@pytest.mark.thorough
 def test_batched_cached_decoding_equals_one_pass(cells: Cells) -> None:
     """Each topology, with each kind of attention and each kind of position."""
     assert not mismatches_of(cells, cells.few())

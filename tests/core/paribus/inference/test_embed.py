@@ -19,6 +19,7 @@ def bert() -> Model:
     return paribus.assemble(paribus.spec("bert-tiny", *TINY, "dims.length=64")).double()
 
 
+@pytest.mark.thorough
 def test_embeddings_are_pooled_by_the_selected_method(bert: Model) -> None:
     assert bert.text is not None
     specials = bert.text.vocabulary.specials
@@ -72,6 +73,7 @@ def test_a_decoder_embeds_a_text_without_special_tokens_from_a_saved_folder(tmp_
     torch.testing.assert_close(embeddings.vectors[0], expected)
 
 
+@pytest.mark.thorough
 def test_an_encoder_decoder_embeds_with_its_encoder() -> None:
     model = paribus.assemble(paribus.spec("rnnsearch-tiny", "dims.width=16", "dims.length=24"))
     embeddings = paribus.embed(model, [[9, 10], [11]], pool="none")
@@ -107,6 +109,7 @@ def test_empty_and_too_long_texts_are_reported_together(bert: Model) -> None:
     assert long_text.valid == "≤ 62 tokens"
 
 
+@pytest.mark.thorough
 def test_a_model_of_images_is_refused() -> None:
     with pytest.raises(SpecError, match=r"a model of text, got one of images; valid: a model of text"):
         paribus.embed(paribus.assemble(paribus.spec("vit-tiny", "dims.width=16", "dims.layers=1")), [[1, 2]])

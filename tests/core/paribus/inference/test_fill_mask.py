@@ -78,6 +78,7 @@ def test_a_mask_of_a_whole_word_includes_the_space_before_it(assembled: Assemble
     assert inputs == [[*model.text.encode("The"), mask, *model.text.encode(" paragraph")]]
 
 
+@pytest.mark.thorough
 def test_an_invalid_text_model_or_option_is_refused(assembled: Assembled) -> None:
     encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
     with pytest.raises(

@@ -133,6 +133,7 @@ def test_the_training_mode_of_the_model_is_restored(gpt: Model) -> None:
         assert gpt.training == training
 
 
+@pytest.mark.thorough
 def test_a_saved_model_generates_even_without_a_saved_tokenizer(gpt: Model, tmp_path: Path) -> None:
     paribus.save(gpt, tmp_path / "gpt")
     generated = paribus.generate(gpt, "A", tokens=4)
@@ -144,6 +145,7 @@ def test_a_saved_model_generates_even_without_a_saved_tokenizer(gpt: Model, tmp_
     shutil.rmtree(tmp_path / "gpt")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("locales", [("en-us", "de"), ("en-us", "de", "ja")])
 def test_languages_are_selected_by_name_and_the_second_of_two_is_inferred(locales: tuple[str, ...]) -> None:
     corpus = f"corpus={{name: dates, locales: [{', '.join(locales)}], directions: all, pairs: 40, held_out: 8}}"
@@ -203,6 +205,7 @@ def assert_refused(model: Model, prompt: Any, message: str, **options: Any) -> N
     assert str(raised.value) == message
 
 
+@pytest.mark.thorough
 def test_a_prompt_that_is_too_long_is_refused_with_the_limit(gpt: Model, assembled: Assembled) -> None:
     learned = assembled("gpt-tiny", "position=learned")
     long_prompt = "x" * 40
@@ -251,6 +254,7 @@ def test_an_unknown_token_id_is_refused_with_its_position(gpt: Model) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_model_that_was_not_trained_to_generate_is_refused(assembled: Assembled) -> None:
     assert_refused(
         assembled("encoder-tiny"),
@@ -279,6 +283,7 @@ def test_an_invalid_option_is_refused(gpt: Model) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_class_is_selected_by_name_or_number(assembled: Assembled) -> None:
     model = assembled("ctrl-tiny", "corpus=sections", "tokenizer.sentinels=6")
     model.text = TextCodec(require_text(model).tokenizer, classes=("library", "howto"))

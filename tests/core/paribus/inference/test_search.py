@@ -71,6 +71,7 @@ def assert_same_hypotheses(lines: list[Hypothesis], expected: list[Hypothesis]) 
     assert [line.score for line in lines] == pytest.approx([line.score for line in expected], abs=1e-10)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("stop", [3, None])
 @pytest.mark.parametrize("seed", [1, 2])
@@ -83,6 +84,7 @@ def test_a_beam_of_full_width_equals_exhaustive_search(alpha: float, stop: int |
         assert_same_hypotheses(prompt_lines, expected[:12])
 
 
+@pytest.mark.thorough
 def test_a_length_penalty_prefers_longer_texts() -> None:
     lengths = []
     for alpha in (0.0, 1.5, 4.0):

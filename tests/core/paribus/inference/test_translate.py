@@ -40,6 +40,7 @@ def test_translations_equal_those_of_each_source_alone(options: dict[str, Any]) 
     assert len({pair.source for pair in translations}) == 5
 
 
+@pytest.mark.thorough
 def test_pairs_follow_the_order_of_the_corpus() -> None:
     model, data = make_model()
     corpus = paribus.installed().get("corpus", "dates")(pairs=40, held_out=12)
@@ -49,6 +50,7 @@ def test_pairs_follow_the_order_of_the_corpus() -> None:
     assert [(pair.source, pair.target) for pair in translations] == expected
 
 
+@pytest.mark.thorough
 def test_a_pair_that_is_too_long_is_skipped() -> None:
     model, data = make_model("dims.length=12")
     translations = translate_validation(model, data.encoded, 100, tokens=1)
@@ -58,6 +60,7 @@ def test_a_pair_that_is_too_long_is_skipped() -> None:
     assert 0 < len(translations) < len(whole)
 
 
+@pytest.mark.thorough
 def test_each_pair_uses_its_own_languages() -> None:
     corpus = "corpus={name: dates, locales: [en-us, de, ja], directions: all, pairs: 40, held_out: 12}"
     objective = "objective={name: seq2seq, languages: 3}"
@@ -88,6 +91,7 @@ def test_a_decoder_only_model_continues_the_source() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_model_or_corpus_without_translations_is_refused() -> None:
     model, _ = make_model()
     _, alone = make_model(preset="gpt-tiny", corpus="corpus=python-docs")
@@ -98,6 +102,7 @@ def test_a_model_or_corpus_without_translations_is_refused() -> None:
         translate_validation(encoder, data.encoded, 1)
 
 
+@pytest.mark.thorough
 def test_ask_reports_the_translation_metrics() -> None:
     model, data = make_model(EXACT)
     evaluation = paribus.measure(model, data)
@@ -106,6 +111,7 @@ def test_ask_reports_the_translation_metrics() -> None:
     assert paribus.measure(*make_model()).metrics == {}
 
 
+@pytest.mark.thorough
 def test_exact_matches_of_greedy_decoding_equal_the_metric_of_the_objective() -> None:
     """With teacher forcing, a pair whose tokens are all predicted first is also decoded without an error."""
     all_of_them = ("corpus.held_out=8", "measure.0.examples=8")

@@ -118,7 +118,7 @@ CELLS = [  # few, because torch compiles each function
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @unfused
 @pytest.mark.parametrize(("sight", "kind"), CELLS)
 def test_unfused_flex_equals_eager(sight: Visibility, kind: str, planned: Planned, rows: Kinds) -> None:
@@ -134,6 +134,7 @@ def test_unfused_flex_equals_eager(sight: Visibility, kind: str, planned: Planne
     assert torch.allclose(got, expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.thorough
 @unfused
 def test_unfused_flex_equals_eager_on_a_memory_and_a_query_stream(planned: Planned, rows: Kinds) -> None:
     q, k, v = random_heads(5, 8)

@@ -213,7 +213,7 @@ def test_dilated_windows_compute_less_than_three_times_the_visible_pairs(sight: 
     assert sight.pairs(2048, 2048) <= pair_count(sight, 2048) < 3 * sight.pairs(2048, 2048)
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # of torch.compile itself
 @pytest.mark.parametrize("sight", [SIGHTS[2], SIGHTS[5], SIGHTS[6]], ids=str)
 def test_gathered_compiles_into_one_graph(sight: Visibility, planned: Planned) -> None:

@@ -34,6 +34,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
     model, report = paribus.adapt(gpt, "attention={name: gqa, kv_heads: 4}")
     assert model.spec["attention"]["name"] == "gqa"
@@ -43,6 +44,7 @@ def test_an_equivalent_conversion_does_not_change_the_loss(gpt: Path) -> None:
     assert len(report.tensors.of("kept")) == len(dict(model.named_parameters()))
 
 
+@pytest.mark.thorough
 def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(gpt: Path) -> None:
     model, report = paribus.adapt(gpt, "attention=gqa", "attention.kv_heads=2")
     fresh = paribus.assemble(model.spec)
@@ -57,6 +59,7 @@ def test_a_converted_model_is_compared_with_the_original_and_an_untrained_model(
     assert report.to_json()["converted"].keys() == {fate.path for fate in report.tensors.of("converted")}
 
 
+@pytest.mark.thorough
 def test_adapting_does_not_change_the_source(gpt: Path) -> None:
     source = paribus.load(gpt)
     original = {name: tensor.clone() for name, tensor in source.state_dict().items()}
@@ -67,6 +70,7 @@ def test_adapting_does_not_change_the_source(gpt: Path) -> None:
     assert all(torch.equal(tensor, original[name]) for name, tensor in source.state_dict().items())
 
 
+@pytest.mark.thorough
 def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Path) -> None:
     model, _ = paribus.adapt(gpt, "attention=mqa")
     paribus.save(model, tmp_path / "mqa")
@@ -75,6 +79,7 @@ def test_an_adapted_model_can_be_saved_and_adapted_again(gpt: Path, tmp_path: Pa
     assert report.notes == ()
 
 
+@pytest.mark.thorough
 def test_models_are_compared_on_lengths_that_both_support(gpt: Path) -> None:
     _, report = paribus.adapt(tiny("gpt-tiny", "position=learned"), "dims.length=24")
     assert report.loss_changes[0].before == report.loss_changes[0].after

@@ -229,6 +229,7 @@ def test_masks_of_own_batches_depend_on_the_step_and_leave_padding(components: R
     assert (labels[:, 32:] == IGNORED).all()
 
 
+@pytest.mark.thorough
 def test_own_batches_need_an_objective_that_forms_none(components: Registry) -> None:
     model = assemble_spec(spec("bert-tiny", registry=components), registry=components)
     with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the objective `nsp`"):

@@ -84,7 +84,7 @@ def test_applied_averages_leave_the_weights_unchanged(dtype: torch.dtype) -> Non
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["32", "bf16-mixed", "bf16-true"])
 def test_averages_change_what_is_evaluated_and_no_step(precision: str, registry: Registry, tmp_path: Path) -> None:
     last = trained(registry, tmp_path / "last", f"trainer.precision={precision}")
@@ -98,6 +98,7 @@ def test_averages_change_what_is_evaluated_and_no_step(precision: str, registry:
         assert mean["val/clm/loss"] != point["val/clm/loss"]
 
 
+@pytest.mark.thorough
 def test_the_saved_model_has_the_averages(registry: Registry, tmp_path: Path) -> None:
     result = trained(registry, tmp_path, "trainer.ema_decay=0.9")
     model = paribus.load(tmp_path)
@@ -106,6 +107,7 @@ def test_the_saved_model_has_the_averages(registry: Registry, tmp_path: Path) ->
     assert {name: metrics[name] for name in metrics} == result["metrics"]
 
 
+@pytest.mark.thorough
 def test_an_average_of_one_step_is_nearly_its_weights(registry: Registry, tmp_path: Path) -> None:
     """With a decay of almost 0, the average is the last weights: all metrics agree."""
     last = trained(registry, tmp_path / "last")
@@ -113,7 +115,7 @@ def test_an_average_of_one_step_is_nearly_its_weights(registry: Registry, tmp_pa
     assert averaged["metrics"] == pytest.approx(last["metrics"], rel=1e-6)
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["32", "bf16-true"])
 def test_a_trial_with_averages_resumes_bitwise(precision: str, registry: Registry, tmp_path: Path) -> None:
     steps = 0
@@ -129,6 +131,7 @@ def test_a_trial_with_averages_resumes_bitwise(precision: str, registry: Registr
     assert trained(registry, tmp_path / "resumed", *options) == whole
 
 
+@pytest.mark.thorough
 def test_averages_count_as_memory(registry: Registry) -> None:
     last, averaged = (
         step_memory(resolved("gpt-tiny", *overrides, registry=registry), registry)
@@ -150,6 +153,7 @@ def test_no_decay_is_the_default(registry: Registry) -> None:
     assert resolved("gpt-tiny", "trainer.ema_decay=null", registry=registry) == resolved("gpt-tiny", registry=registry)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("trials_in_this_process")
 def test_a_study_compares_averages_with_last_weights(tmp_path: Path) -> None:
     """The trials are paired, since their steps are equal; the change is found to change something."""

@@ -606,6 +606,7 @@ def test_a_failed_save_leaves_a_valid_checkpoint_and_the_next_save_works(tmp_pat
         ]
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the child starts no thread
 def test_a_kill_before_any_call_leaves_the_old_or_new_checkpoint(tmp_path: Path) -> None:
     steps: list[int] = []

@@ -118,6 +118,7 @@ def both(preset: str, *overrides: str) -> tuple[Model, Data]:
     return build_model(spec, installed(), text.vocabulary), build_data(spec, installed(), text)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("tokenizer", ["bytes", "wordpiece"])
 def test_perplexity_is_per_token_and_bits_per_byte_are_per_byte(tokenizer: str) -> None:
     model, data = both("gpt-tiny", "dims.vocabulary=600", f"tokenizer={tokenizer}")
@@ -140,6 +141,7 @@ def test_perplexity_is_per_token_and_bits_per_byte_are_per_byte(tokenizer: str) 
     assert baselines["val/clm/bits-per-byte"] < metrics["val/clm/bits-per-byte"]
 
 
+@pytest.mark.thorough
 def test_bits_per_byte_of_a_whole_text_equal_its_loss() -> None:
     _, data = both("gpt-tiny")
     nats = torch.rand(len(data.encoded.val.ids) + len(data.encoded.val.documents) - 1, dtype=torch.float64)
@@ -147,12 +149,14 @@ def test_bits_per_byte_of_a_whole_text_equal_its_loss() -> None:
     assert bits_per_byte == pytest.approx(float(nats.sum()) / math.log(2) / data.encoded.bytes)
 
 
+@pytest.mark.thorough
 def test_a_nan_loss_has_no_perplexity() -> None:
     text = both("gpt-tiny")[1].encoded
     assert math.isnan(text_metrics("clm", math.nan, text)["val/clm/perplexity"])
     assert math.isfinite(text_metrics("clm", 1e6, text)["val/clm/perplexity"])
 
 
+@pytest.mark.thorough
 def test_images_and_masked_tokens_have_no_bits_per_byte() -> None:
     metrics = evaluate(*both("gpt-tiny", "corpus={name: shapes, image: 8}", "tokenizer=pixels"))
     assert "val/clm/perplexity" in metrics

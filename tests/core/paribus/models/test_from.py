@@ -99,6 +99,7 @@ def test_the_certificate_of_two_variants_lists_tensors_of_the_saved_model(run: R
     )
 
 
+@pytest.mark.thorough
 def test_a_tensor_reused_by_one_variant_only_is_not_a_leak(run: Run, saved: Path) -> None:
     distances = {"position": {"name": "disentangled", "distance": 8}}  # a table of the same name and shape
     certificate = certify(run({}, saved, "baseline"), run(distances, saved))
@@ -113,6 +114,7 @@ def test_a_tensor_reused_by_one_variant_only_is_not_a_leak(run: Run, saved: Path
     assert certificate.tensors["leaked"] == ()
 
 
+@pytest.mark.thorough
 def test_a_tensor_of_another_saved_model_is_a_leak(run: Run, saved: Path) -> None:
     other_folder = saved.parent / str(run({"seed": 1}).trial["identity"])
     variant = run({"attention": {"name": "gqa", "kv_heads": 2}}, other_folder)
@@ -120,6 +122,7 @@ def test_a_tensor_of_another_saved_model_is_a_leak(run: Run, saved: Path) -> Non
     assert "another difference" in certificate.reason
 
 
+@pytest.mark.thorough
 def test_an_interrupted_trial_has_the_same_result(
     base: dict[str, Any], saved: Path, registry: Registry, tmp_path: Path
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_model_that_changed_after_resolution_is_rejected(
         run_trial(spec, registry, TrialContext("trial", tmp_path))
 
 
+@pytest.mark.thorough
 def test_a_record_has_the_flops_of_training_and_of_all_training(
     run: Run, saved: Path, registry: Registry, tmp_path: Path
 ) -> None:

@@ -91,7 +91,7 @@ def test_the_loss_of_a_large_vocabulary_is_compiled_in_chunks(
     assert graphs() <= 3  # of layers, of a chunk, and of the rest
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["gpt-tiny", "seq2seq-tiny"])
 def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Feed) -> None:
     overrides = (preset, "dims.layers=6")
@@ -99,6 +99,7 @@ def test_compiled_layers_share_a_graph(preset: str, assemble: Assemble, feed: Fe
     assert graphs() == (3 if preset == "seq2seq-tiny" else 2)  # one for each stack, and one for the loss
 
 
+@pytest.mark.thorough
 def test_evaluation_and_decoding_are_not_compiled(assemble: Assemble, feed: Feed) -> None:
     model, data = assemble("gpt-tiny"), feed("gpt-tiny")
     configure_layers(model, AOT, CPU)
@@ -214,6 +215,7 @@ def branching(components: Registry) -> Registry:
     return components.with_components(feedforward={"branching": DataDependent, "declared": DeclaredDataDependent})
 
 
+@pytest.mark.thorough
 def test_a_graph_break_is_an_error_where_compilation_is_demanded(
     assemble: Assemble, feed: Feed, branching: Registry
 ) -> None:
@@ -227,6 +229,7 @@ def test_a_graph_break_is_an_error_where_compilation_is_demanded(
     assert "\n" not in str(problem)
 
 
+@pytest.mark.thorough
 def test_a_graph_break_is_the_same_error_where_steps_are_timed(
     tiny: Callable[..., dict[str, Any]], branching: Registry
 ) -> None:
@@ -240,6 +243,7 @@ def test_other_errors_are_not_reported_as_those_of_compilation() -> None:
         raise RuntimeError("out of range")
 
 
+@pytest.mark.thorough
 def test_layers_with_a_component_that_does_not_compile_stay_eager(
     assemble: Assemble, feed: Feed, branching: Registry
 ) -> None:
@@ -410,6 +414,7 @@ def test_checkpointed_layers_may_be_compiled(assemble: Assemble, feed: Feed) -> 
     assert graphs() == 2
 
 
+@pytest.mark.thorough
 def test_a_trial_with_recomputed_activations_has_the_same_result(
     tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
 ) -> None:

@@ -280,7 +280,7 @@ def test_a_step_without_a_gradient_changes_nothing(registry: Registry) -> None:
     assert torch.equal(model.weight, weight)
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "sgd"])
 def test_a_trial_in_half_precision_resumes_bitwise(optimizer: str, registry: Registry, tmp_path: Path) -> None:
     words = ("trainer.precision=bf16-true", f"optimizer={optimizer}")
@@ -351,6 +351,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused(registry: Registry, tmp_pa
 # -- precision of products ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("words", "expected"), [([], ("highest", False)), (["trainer.matmul_precision=high"], ("high", True))]
 )

@@ -186,6 +186,7 @@ def taught(base: dict[str, Any], tmp_path: Path, registry: Registry) -> dict[str
     return {**base, "objective": ["clm", "distill-scores", "distill-hidden"], "teacher": str(tmp_path / "teacher")}
 
 
+@pytest.mark.thorough
 def test_a_distilled_trial_loads_without_its_teacher(
     taught: dict[str, Any], registry: Registry, tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def cut_and_resumed(registry: Registry, tmp_path_factory: pytest.TempPathFactory
     return steps, record, ends[-1] - ends[-2]
 
 
+@pytest.mark.thorough
 def test_a_resumed_trial_ends_at_the_first_step_after_its_time_limit(
     cut_and_resumed: tuple[int, Record, float],
 ) -> None:
@@ -182,6 +183,7 @@ def test_the_last_step_is_evaluated(cut_and_resumed: tuple[int, Record, float]) 
     assert record["result"]["metrics"]["val/clm/loss"] == curve[-1]["val/clm/loss"]
 
 
+@pytest.mark.thorough
 def test_progress_output_is_not_counted(registry: Registry, tmp_path: Path) -> None:
     def burn_cpu_time(step: int, loss: float) -> None:
         end = time.process_time() + 0.05

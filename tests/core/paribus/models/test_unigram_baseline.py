@@ -80,6 +80,7 @@ def test_the_baseline_equals_the_loss_of_a_unigram_model() -> None:
     assert baselines == {"val/mlm/loss": pytest.approx(metrics["val/mlm/loss"], rel=1e-5), "val/nsp/loss": math.log(2)}
 
 
+@pytest.mark.thorough
 def test_the_baseline_of_classes_counts_the_evaluated_examples(tmp_path: Path) -> None:
     """Eight examples of one class are evaluated; the remaining validation examples are of the other class."""
     chosen = set(order(0, VALIDATION, 40)[:8].tolist())
@@ -98,6 +99,7 @@ def test_the_baseline_of_classes_counts_the_evaluated_examples(tmp_path: Path) -
     assert unigram_baselines(model, whole)["val/classify/loss"] == pytest.approx(-np.log(shares) @ [32 / 40, 8 / 40])
 
 
+@pytest.mark.thorough
 def test_the_baseline_of_tokens_counts_the_evaluated_examples(tmp_path: Path) -> None:
     """The text starts with one letter and continues with another, and only its first examples are evaluated."""
     (tmp_path / "train.txt").write_text("a" * 900 + "b" * 100, encoding="utf-8")
@@ -110,6 +112,7 @@ def test_the_baseline_of_tokens_counts_the_evaluated_examples(tmp_path: Path) ->
     assert unigram_baselines(model, whole)["val/clm/loss"] < baseline - 1
 
 
+@pytest.mark.thorough
 def test_sentinels_have_the_frequency_of_the_training_labels() -> None:
     _, data = model_and_data("t5-tiny", "data.validation=16")
     name, marks = "span-corruption", data.encoded.vocabulary.reserved
@@ -134,11 +137,13 @@ def test_sentinels_have_the_frequency_of_the_training_labels() -> None:
     assert baseline == pytest.approx(sum(nats) / len(nats), rel=1e-9)
 
 
+@pytest.mark.thorough
 def test_there_is_no_baseline_without_labels() -> None:
     _, data = model_and_data("gpt-tiny", "data.validation=4")
     assert token_unigram_loss(data, "clm", "labels", {"labels": torch.full((4, 8), IGNORED)}) is None
 
 
+@pytest.mark.thorough
 def test_the_baseline_of_images_uses_class_frequencies() -> None:
     """The frequencies of the pixel values do not matter."""
     model, data = model_and_data("vit-tiny", "corpus.images=24", "corpus.held_out=8", "dims.width=8", "data.batch=8")
@@ -160,7 +165,7 @@ def test_every_objective_has_a_trivial_baseline_or_declares_none() -> None:
         assert declared == (name in BASELINES)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", BASELINES)
 def test_the_trivial_baseline_is_what_the_best_prediction_without_input_reaches(name: str) -> None:
     overrides, terms = BASELINES[name]
@@ -193,6 +198,7 @@ def lowest_constant_loss(name: str, targets: Any, key: str) -> float:
     return float(-(shares * shares.log()).sum())
 
 
+@pytest.mark.thorough
 def test_the_threshold_of_a_squared_error_does_not_depend_on_its_scale() -> None:
     model, data = model_and_data(*BASELINES["regress"][0], "data.validation=16")
     for variance in (1e-6, 1.0, 1e6):
@@ -200,6 +206,7 @@ def test_the_threshold_of_a_squared_error_does_not_depend_on_its_scale() -> None
         assert math.log(variance / threshold) / 2 == pytest.approx(UNIGRAM_TOLERANCE)
 
 
+@pytest.mark.thorough
 def test_perplexity_and_bits_per_byte_have_the_tolerance_of_their_loss() -> None:
     model, data = model_and_data("gpt-tiny", "data.validation=4")
     baselines = unigram_baselines(model, data)

@@ -54,6 +54,7 @@ def domain(base: dict[str, Any], pretrained: Path, **options: Any) -> dict[str, 
     return {**base, "corpus": {**base["corpus"], "path": path}, "from": {"name": str(pretrained), **options}}
 
 
+@pytest.mark.thorough
 def test_the_pretrained_vocabulary_encodes_another_corpus(
     base: dict[str, Any], pretrained: Path, registry: Registry, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_the_pretrained_vocabulary_encodes_another_corpus(
     assert identity_of(moved, "", "") == identity_of(spec, "", "")  # the hash of the model includes its vocabulary
 
 
+@pytest.mark.few(1)
 def test_rows_of_shared_tokens_are_reused_and_others_are_new(
     base: dict[str, Any], pretrained: Path, registry: Registry
 ) -> None:

@@ -110,6 +110,7 @@ def test_draws_of_other_names_epochs_and_seeds_are_independent() -> None:
         assert uniformity((reference * 16).long() * 16 + (other_sample * 16).long(), 256) > UNLIKELY
 
 
+@pytest.mark.thorough
 def test_draws_of_a_million_examples_are_distinct() -> None:
     values = Draw(0, 0, rows(1_000_000)).below("x", 2**31, 2)
     assert len(np.unique((values[:, 0] * 2**31 + values[:, 1]).numpy())) == 1_000_000

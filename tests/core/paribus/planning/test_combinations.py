@@ -48,6 +48,7 @@ MORE: dict[str, dict[str, Any]] = {
 TRIALS = {"scales": 2, "stages": 2, "scales and stages": 4}  # for one of a plain study
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("more", MORE)
 @pytest.mark.parametrize("design", DESIGNS)
 def test_every_design_goes_with_every_setting(design: str, more: str, plugin_index: Index, tmp_path: Path) -> None:

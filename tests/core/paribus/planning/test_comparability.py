@@ -94,6 +94,7 @@ def test_a_study_without_a_metric_gets_one_error_with_the_names(metric: Any) -> 
     assert problem.valid.startswith("val/mlm/loss, val/mlm/accuracy")
 
 
+@pytest.mark.thorough
 def test_metrics_per_byte_are_comparable_across_tokenizers() -> None:
     study = {**STUDY, "base": "gpt-tiny", "vary": {"tokenizer": ["bpe"]}}
     assert paribus.study({**study, "metric": "val/clm/bits-per-byte"}).plan.trials
@@ -145,6 +146,7 @@ def test_the_terms_of_a_loss_are_listed_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.thorough
 def test_pretrainings_on_other_corpora_are_compared_where_all_read_the_same_tokens(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("\n\n".join(f"The {number}th molecule binds receptors." for number in range(60)))
     mine = {"name": "text", "path": [str(tmp_path / "mine.txt")], "documents": "paragraph"}

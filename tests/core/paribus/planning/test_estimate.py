@@ -41,6 +41,7 @@ def estimated(
     return result, rows(result, registry, seed0="done"), store
 
 
+@pytest.mark.thorough
 def test_an_estimate_counts_like_a_record(
     estimated: tuple[PlannedStudy, dict[str, Row], Path], registry: Registry
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_trial_with_a_budget_in_seconds_has_no_estimate_of_flops(
     assert math.isnan(row.training_flops)
 
 
+@pytest.mark.thorough
 def test_a_step_that_does_not_fit_is_not_timed(
     tiny: MakeSpec, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ KEYS = st.sampled_from(["data", "from", "teacher", "seed", "attention", "workers
 SPECS = st.dictionaries(KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=3), max_size=6)
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(st.lists(SPECS, min_size=1, max_size=4))
 def test_an_identity_is_the_hash_of_the_canonical_document(specs: list[dict[str, Any]]) -> None:

@@ -148,6 +148,7 @@ def assert_reported(planted: Sequence[Mistake], folder: Path) -> None:
     assert len(places) >= len(lines) - bool(without)  # a base that is missing has no place
 
 
+@pytest.mark.thorough
 def test_the_example_is_valid_and_each_error_is_reported_once(tmp_path: Path) -> None:
     assert len(study(dict(VALID, match=None), registry=known(), store=tmp_path).plan.variants) == 3
     for mistake in MISTAKES:

@@ -316,6 +316,7 @@ print(len(paribus.study(study, registry=registry, store="runs").plan.trials))
 '''
 
 
+@pytest.mark.thorough
 def test_a_class_from_standard_input_has_no_file(tmp_path: Path) -> None:
     command = [sys.executable, "-"]
     process = subprocess.run(command, input=STANDARD_INPUT, cwd=tmp_path, capture_output=True, text=True, check=False)

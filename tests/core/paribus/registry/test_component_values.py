@@ -73,6 +73,7 @@ def registry() -> Registry:
 # ------------------------------------------------------------------------------------------ plugins as users write them
 
 
+@pytest.mark.thorough
 def test_a_plugin_has_one_identity_in_the_index_and_in_the_process_that_runs_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(plugin("SCALE * 1.0", "SCALE = {'a', 'b', 'c'}"))
@@ -115,6 +116,7 @@ def test_an_edited_helper_of_another_package_is_another_component(
     assert of_file(file) == second
 
 
+@pytest.mark.thorough
 def test_a_helper_that_is_imported_when_it_is_called_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"helper_{next(NUMBERS)}"
     monkeypatch.syspath_prepend(tmp_path)
@@ -127,6 +129,7 @@ def test_a_helper_that_is_imported_when_it_is_called_counts(tmp_path: Path, monk
     assert of_file(file) != first
 
 
+@pytest.mark.thorough
 def test_a_large_package_counts_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"large_{next(NUMBERS)}"
     site = tmp_path / "site-packages"
@@ -164,6 +167,7 @@ def test_a_file_that_is_read_at_import_counts(tmp_path: Path) -> None:
     assert of_file(file) == first
 
 
+@pytest.mark.thorough
 def test_the_folder_of_a_plugin_does_not_count(tmp_path: Path) -> None:
     identities = set()
     for name in ("one", "two"):
@@ -179,6 +183,7 @@ def test_the_folder_of_a_plugin_does_not_count(tmp_path: Path) -> None:
     assert len(identities) == 1
 
 
+@pytest.mark.thorough
 def test_a_registered_variant_leaves_the_others_as_they_were(site: Any) -> None:
     package = site.folder / f"package_{next(NUMBERS)}"
     module = site.add(package.name, "")
@@ -222,6 +227,7 @@ def test_what_is_read_at_run_time_is_named_with_its_place(name: str, tmp_path: P
     assert f"(mine.py:{line})" in reason
 
 
+@pytest.mark.thorough
 def test_a_value_that_cannot_be_compared_is_named_and_keeps_records_usable(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(plugin("next(NUMBERS)", "NUMBERS = (x for x in range(3))"))
@@ -266,6 +272,7 @@ def test_a_class_of_a_notebook_with_a_value_that_cannot_be_compared_is_unidentif
     assert identity(first) == identity(first) != identity(second)
 
 
+@pytest.mark.thorough
 def test_a_module_that_is_edited_while_it_runs_counts_as_it_was_imported(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(plugin("1.0"))
@@ -431,6 +438,7 @@ def identities(index: Index) -> dict[str, str]:
     return {f"{slot}.{name}": code.component(slot, name) for slot, names in index.entries.items() for name in names}
 
 
+@pytest.mark.thorough
 def test_all_built_in_components_are_identified_in_every_process(registry: Registry) -> None:
     own = identities(registry.index)
     assert len(own) > 150
@@ -451,6 +459,7 @@ def train_one_step(folder: Path, registry: Registry, preset: str, *overrides: st
     run_trial(resolved(preset, *steps, *overrides, registry=registry), registry, TrialContext("0" * 24, folder))
 
 
+@pytest.mark.thorough
 def test_optimizers_and_operations_keep_their_identity_when_they_are_used(registry: Registry, tmp_path: Path) -> None:
     before = identities(registry.index)
     for name in registry.index.names("optimizer"):
@@ -487,6 +496,7 @@ def test_components_keep_their_identity_when_they_are_used(registry: Registry, t
     assert identities(registry.index) == before
 
 
+@pytest.mark.thorough
 def test_generated_components_have_one_identity_in_every_process(generated: Path) -> None:
     names = [*MECHANISMS]
     file = generated / "everything.py"
@@ -498,6 +508,7 @@ def test_generated_components_have_one_identity_in_every_process(generated: Path
     assert len({in_process(code, {"PYTHONHASHSEED": seed}) for seed in ("1", "2", "3")}) == 1
 
 
+@pytest.mark.thorough
 def test_the_sources_of_imported_modules_do_not_include_libraries() -> None:
     files = {path.name for path in loaded_sources({})}
     assert Path(__file__).name in files

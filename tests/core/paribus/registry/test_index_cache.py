@@ -79,6 +79,7 @@ def test_a_change_in_another_module_of_the_package_reloads_the_plugin(
     assert registry.index().names("corpus") == ("hymns",)
 
 
+@pytest.mark.thorough
 def test_a_broken_plugin_is_loaded_again_after_an_installation(
     site: Any, folder: Path, built: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_broken_plugin_is_loaded_again_after_an_installation(
     assert "it has no hook" in registry.index().warnings()[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\x00\xff", b'{"body": {}, "schema": 1, "sha256": ""}', b"[1]"])
 def test_a_damaged_index_is_rebuilt(site: Any, poems: str, folder: Path, built: list[int], damage: bytes) -> None:
     site.add("hurt-plug", poems)
@@ -101,6 +103,7 @@ def test_a_damaged_index_is_rebuilt(site: Any, poems: str, folder: Path, built: 
     assert built == [1, 1]
 
 
+@pytest.mark.thorough
 def test_an_index_file_with_other_keys_is_rebuilt(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("shape-plug", poems)
     registry.index()
@@ -160,6 +163,7 @@ def test_the_oldest_files_are_deleted(site: Any, poems: str, folder: Path, monke
     assert "4.json" in remaining
 
 
+@pytest.mark.thorough
 def test_the_index_includes_a_plugin_file(tmp_path: Path, poems: str, folder: Path, built: list[int]) -> None:
     file = tmp_path / "mine.py"
     file.write_text(poems)

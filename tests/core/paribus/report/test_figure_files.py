@@ -24,6 +24,7 @@ def _figure(study: Study, ask: Ask) -> Figure:
     return forest_figure(compare(entries, ask(entries, margin=0.1)))
 
 
+@pytest.mark.thorough
 def test_a_figure_is_written_in_every_format_with_its_caption(figure: Figure, tmp_path: Path) -> None:
     paths = write_figures([("", figure), ("42 M/params", figure)], tmp_path / "figures")
     assert [path.name for path in paths] == [

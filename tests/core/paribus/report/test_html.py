@@ -76,6 +76,7 @@ def _page(table: Table, entries: list[TrialEntry]) -> Reader:
     return read(html_page(table, {"": entries}, {}, "0123456789ab, with changes"))
 
 
+@pytest.mark.thorough
 def test_the_page_has_all_parts_of_a_table(page: Reader, table: Table) -> None:
     text = " ".join(page.text.split())
     for line in (*table.caption, *table.warnings, *table.notes):
@@ -142,6 +143,7 @@ def test_the_pareto_front_has_each_point_that_no_other_beats() -> None:
     assert pareto_front(points, (True, False)) == {5}
 
 
+@pytest.mark.thorough
 def test_settings_have_an_overview_and_shared_notes_appear_once(table: Table, entries: list[TrialEntry]) -> None:
     flops_table = replace(table, setting="flops", warnings=("it was hot", *table.warnings))
     combined = replace(table, setting="params", other_settings=(flops_table,))
@@ -162,6 +164,7 @@ def test_settings_have_an_overview_and_shared_notes_appear_once(table: Table, en
     assert f"trials: {len(runs)} of {planned}" in text
 
 
+@pytest.mark.thorough
 def test_the_provenance_covers_the_trials_of_every_setting(table: Table, make: Make) -> None:
     combined = replace(table, setting="params", other_settings=(replace(table, setting="flops"),))
     shared = [make(seed=seed) for seed in range(2)]
@@ -186,6 +189,7 @@ def test_provenance_counts_each_trial_and_its_parents_once(make: Make) -> None:
     assert (len(runs), planned) == (4, 5)
 
 
+@pytest.mark.thorough
 def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list[TrialEntry]) -> None:
     rows = (replace(table.rows[0], baseline="gqa"),)
     certificates = {rows[0].variant: next(iter(table.certificates.values()))}
@@ -195,6 +199,7 @@ def test_each_step_of_a_ladder_shows_its_certificate(table: Table, entries: list
     assert text.index("<h2>Certificates</h2>") < text.index("<h2>steps</h2>")
 
 
+@pytest.mark.thorough
 def test_a_report_of_sixty_trials_is_small(make: Make, ask: Ask) -> None:
     names = ["baseline", *(f"position=p{number}" for number in range(5))]
     curve = [{"step": step, METRIC: 3.0 - step / 100} for step in range(1, 101)]

@@ -22,6 +22,7 @@ def table_of(study: Study, ask: Ask, margin: float | None = None, **losses: list
     return compare(entries, ask(entries, margin=margin))
 
 
+@pytest.mark.thorough
 @given(baseline=LOSSES, mqa=LOSSES, gqa=LOSSES, width=st.integers(13, 60), margin=st.none() | st.floats(0.01, 1))
 @settings(max_examples=60)
 def test_lines_have_the_requested_width_and_scale(

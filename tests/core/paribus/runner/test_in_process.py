@@ -115,6 +115,7 @@ def test_each_trial_frees_the_memory_of_a_gpu(
     assert calls == (["collect", "empty"] if uses_gpu else [])
 
 
+@pytest.mark.thorough
 def test_a_study_runs_with_the_registry_that_it_was_planned_with(notebook: Registry, tmp_path: Path) -> None:
     base = {"preset": "encoder-tiny", "dims.layers": 1, "dims.width": 16}
     tree = {"base": base, "vary": {"norm": ["mine"]}, "seeds": 1, "budget": {"steps": 2}, "metric": METRIC}
@@ -147,6 +148,7 @@ def test_an_interrupted_trial_has_a_checkpoint(store: Store, notebook: Registry,
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.thorough
 def test_a_trial_that_takes_too_long_ends_with_a_checkpoint(store: Store, notebook: Registry, trial: MakeTrial) -> None:
     events = run(store, notebook, trial("mine", 0, steps=5_000, **MINE), timeout_seconds=0.3)
     assert (events[-1].state, store.state("mine-0")) == ("timeout", "timeout")
@@ -213,6 +215,7 @@ def test_a_class_of_a_notebook_has_other_trials_once_its_code_changed(registry: 
     assert set(trials.values()).isdisjoint(new_trials.values())
 
 
+@pytest.mark.thorough
 def test_a_class_that_was_changed_after_the_plan_does_not_run(registry: Registry, tmp_path: Path) -> None:
     namespace: dict[str, Any] = {}
     exec(compile(CELL.replace("1.0", "SCALE") + "\nSCALE = 1.0\n", "<cell>", "exec"), namespace)

@@ -103,6 +103,7 @@ def documents(planned: PlannedStudy) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (planned.store.root / FOLDER).glob("*.json") if path.name != PASS_FILE}
 
 
+@pytest.mark.thorough
 def test_only_the_baseline_has_trials_before_the_match_is_measured(read: Any) -> None:
     planned = read()
     assert {trial.variant for trial in planned.plan.trials} == {BASELINE}
@@ -132,6 +133,7 @@ def test_a_measured_match_is_saved_and_reused(read: Any) -> None:
     assert list(unsolved_matches(replanned)) == []
 
 
+@pytest.mark.thorough
 def test_a_matched_trial_equals_one_with_the_value_written_out(read: Any) -> None:
     planned = solved(read(), Clock())
     trial = planned.plan.trials_of("attention=mqa")[0]
@@ -145,6 +147,7 @@ def test_a_matched_trial_equals_one_with_the_value_written_out(read: Any) -> Non
     ]
 
 
+@pytest.mark.thorough
 def test_only_values_with_a_valid_model_are_tried(read: Any, tree: Document) -> None:
     """Four heads halve a width that rope turns in pairs: values that only the position refuses are not tried."""
     clock = Clock(wide=True)
@@ -156,6 +159,7 @@ def test_only_values_with_a_valid_model_are_tried(read: Any, tree: Document) -> 
     assert width == pytest.approx(1.3 * base["dims"]["width"], abs=base["dims"]["heads"])
 
 
+@pytest.mark.thorough
 def test_more_seeds_and_steps_keep_a_match_and_only_new_variants_are_measured(read: Any) -> None:
     clock = Clock()
     solutions_before = solved(read(vary={"attention": ["mqa"]}), clock)
@@ -169,6 +173,7 @@ def test_more_seeds_and_steps_keep_a_match_and_only_new_variants_are_measured(re
     assert {path: documents(options)[path] for path in solutions_kept} == solutions_kept
 
 
+@pytest.mark.thorough
 def test_changes_of_machine_and_code_are_reported_without_a_new_measurement(
     read: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +193,7 @@ def test_changes_of_machine_and_code_are_reported_without_a_new_measurement(
     assert line.endswith(", the code has changed")
 
 
+@pytest.mark.thorough
 def test_the_certificate_shows_the_matched_value_with_its_interval(read: Any) -> None:
     comparison = comparison_spec(solved(read(), Clock()))
     assert comparison.matched_option_notes["attention=mqa"].startswith(
@@ -196,6 +202,7 @@ def test_the_certificate_shows_the_matched_value_with_its_interval(read: Any) ->
     assert BASELINE not in comparison.matched_option_notes
 
 
+@pytest.mark.thorough
 def test_a_damaged_match_is_measured_again(read: Any) -> None:
     planned = solved(read(), Clock())
     document_path = sorted(documents(planned))[0]
@@ -206,6 +213,7 @@ def test_a_damaged_match_is_measured_again(read: Any) -> None:
     assert solved(replanned, Clock()).plan.matched == planned.plan.matched
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("locks", [True, False])
 def test_one_of_two_runners_measures_and_the_other_uses_its_result(read: Any, locks: bool) -> None:
     clock, inside, go = Clock(), threading.Event(), threading.Event()
@@ -246,6 +254,7 @@ def test_one_of_two_runners_measures_and_the_other_uses_its_result(read: Any, lo
     assert len(documents(read())) == 2
 
 
+@pytest.mark.thorough
 def test_a_waiting_runner_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     planned = read()
     stop = StopRequest()
@@ -262,6 +271,7 @@ def test_a_waiting_runner_can_be_stopped_and_leaves_nothing(read: Any) -> None:
     assert solved(read(), Clock()).plan.is_complete  # and the claim is free
 
 
+@pytest.mark.thorough
 def test_a_variant_that_cannot_be_matched_is_named_in_the_error(read: Any) -> None:
     class Slow(Clock):
         def _takes(self, spec: Mapping[str, Any]) -> float:
@@ -272,6 +282,7 @@ def test_a_variant_that_cannot_be_matched_is_named_in_the_error(read: Any) -> No
     assert list(read().plan.settings[0].untimed) == ["attention=mqa"]  # what could be matched is kept
 
 
+@pytest.mark.thorough
 def test_time_is_matched_at_every_scale_and_before_tuning(read: Any) -> None:
     matches = ["none", {"on": "time", "by": "feedforward.expand"}]
     scales = {"s": {"dims.width": 16}, "m": {"dims.width": 32}}

@@ -72,6 +72,7 @@ def change_record(planned: PlannedStudy, variant: str, change: Callable[[dict[st
             write_json(planned.store.folder(trial.identity) / RECORD, record)
 
 
+@pytest.mark.thorough
 def test_records_of_an_engine_that_computes_the_same_are_kept_and_nothing_is_trained_again(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None]
 ) -> None:
@@ -98,6 +99,7 @@ def test_records_of_an_engine_that_computes_the_same_are_kept_and_nothing_is_tra
     assert losses(before) == expected  # the old ones stay
 
 
+@pytest.mark.thorough
 def test_one_more_variant_after_an_upgrade_trains_only_that_one(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None]
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_difference_refuses_the_records_of_its_variant_by_name(
     assert set(losses(planned())) == {("baseline", 0), ("baseline", 1)}
 
 
+@pytest.mark.thorough
 def test_records_of_an_earlier_version_are_kept_by_a_replay(planned: Callable[..., PlannedStudy]) -> None:
     before = paribus.run(planned())
     expected = losses(before)
@@ -148,6 +151,7 @@ def test_records_of_an_earlier_version_are_kept_by_a_replay(planned: Callable[..
     assert losses(planned()) == expected
 
 
+@pytest.mark.thorough
 def test_an_engine_that_was_proven_needs_no_replay(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +164,7 @@ def test_an_engine_that_was_proven_needs_no_replay(
     assert len(losses(planned())) == 4
 
 
+@pytest.mark.thorough
 def test_records_of_other_data_are_never_kept(
     planned: Callable[..., PlannedStudy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +175,7 @@ def test_records_of_other_data_are_never_kept(
     assert not losses(planned())
 
 
+@pytest.mark.thorough
 def test_a_long_trial_is_replayed_from_both_ends(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +188,7 @@ def test_a_long_trial_is_replayed_from_both_ends(
     assert [(result.steps, result.total_steps, result.difference) for result in results] == [(8, 25, "")] * 2
 
 
+@pytest.mark.thorough
 def test_a_difference_at_either_end_of_a_long_trial_is_found(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +212,7 @@ def test_a_difference_at_either_end_of_a_long_trial_is_found(
     assert not losses(planned(**long))
 
 
+@pytest.mark.thorough
 def test_a_long_trial_without_checkpoints_is_replayed_whole_on_request_only(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +227,7 @@ def test_a_long_trial_without_checkpoints_is_replayed_whole_on_request_only(
     assert len(losses(planned(**long))) == 2
 
 
+@pytest.mark.thorough
 def test_stages_are_kept_with_the_trials_that_they_begin_from(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None]
 ) -> None:

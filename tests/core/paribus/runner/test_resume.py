@@ -111,6 +111,7 @@ def test_the_checkpoints_of_a_run_change_nothing(spec: Spec, registry: Registry,
     assert result(run_trial(spec, registry, TrialContext("trial", tmp_path, TrialOptions(checkpoint_steps=1)))) == uncut
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "over",
     [
@@ -184,6 +185,7 @@ def cut_and_resumed(spec: Spec, registry: Registry, folder: Path, k: int, interr
     return result(run_trial(spec, registry, TrialContext("trial", folder, OPTIONS)))
 
 
+@pytest.mark.thorough
 def test_a_full_disk_and_a_power_cut_in_some_writes_change_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path
 ) -> None:

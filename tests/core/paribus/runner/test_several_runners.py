@@ -112,6 +112,7 @@ def test_three_runners_share_a_study_and_run_no_trial_twice(tmp_path: Path) -> N
     assert sorted(done_by(tmp_path)) == TRIALS
 
 
+@pytest.mark.thorough
 def test_a_trial_that_another_machine_runs_is_left_to_it_and_named(tmp_path: Path) -> None:
     store = Store(tmp_path, "study", host=HostIdentity("far-away", "far-away", has_flock=False, heartbeat_seconds=0.1))
     folder = store.folder(TRIALS[0])

@@ -126,6 +126,7 @@ def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStu
         write_json(path, whole)
 
 
+@pytest.mark.thorough
 def test_an_interruption_in_and_between_stages_changes_nothing(
     ran: PlannedStudy, document: dict[str, Any], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_step_that_depends_on_its_process_withholds_the_verdict(
     assert "gradients (body.layers.0" in certificates["hash"].text
 
 
+@pytest.mark.thorough
 def test_a_value_that_each_process_has_of_its_own_refuses_every_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

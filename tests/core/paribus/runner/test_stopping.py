@@ -88,6 +88,7 @@ def ended(heard: list[Event]) -> int:
     return sum(event.kind == "ended" for event in heard)
 
 
+@pytest.mark.thorough
 def test_only_trials_of_the_next_look_run_also_after_a_resume(registry: Registry, tmp_path: Path) -> None:
     local_registry = registry.with_components(norm={"mine": Mine})  # so that trials run in this process
     planned = paribus.study({**STUDY, "stop": {"looks": [2, 5]}}, store=tmp_path, registry=local_registry)

@@ -56,6 +56,7 @@ def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry
     return run_request(WorkerRequest.from_json(order.to_json()), registry, stop=StopRequest())
 
 
+@pytest.mark.thorough
 def test_timing_takes_a_tenth_of_the_study_and_is_skipped_after_a_short_one(planned: PlannedStudy) -> None:
     assert timing_plan(planned) == {}  # nothing has a record
     record(planned, seconds=0.1)
@@ -75,6 +76,7 @@ def test_a_baseline_without_variants_is_not_timed(planned: PlannedStudy) -> None
     assert timing_plan(planned, requested=True) == {}
 
 
+@pytest.mark.thorough
 def test_rounds_are_kept_beside_the_records_and_not_in_them(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     contents = {path: path.read_bytes() for path in planned.store.root.rglob("*.json")}
@@ -109,6 +111,7 @@ def test_a_damaged_document_is_none_and_another_pass_replaces_it(planned: Planne
     assert timing_plan(planned)
 
 
+@pytest.mark.thorough
 def test_options_that_only_lightning_reads_are_skipped_with_a_reason(planned: PlannedStudy, registry: Registry) -> None:
     record(planned)
     turns = {**timing_plan(planned), "seconds": 0.05}

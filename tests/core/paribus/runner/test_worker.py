@@ -53,6 +53,7 @@ def test_a_request_writes_a_record_and_progress(store: Store, trial: MakeTrial, 
     assert [line.step for line in progress.read()][-1] == 8
 
 
+@pytest.mark.thorough
 def test_a_trial_that_ends_after_a_time_writes_progress_at_intervals(
     store: Store, trial: MakeTrial, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

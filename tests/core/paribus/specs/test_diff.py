@@ -21,6 +21,7 @@ def paths(left: Any, right: Any) -> list[str]:
     return [difference.path for difference in differences(left, right)]
 
 
+@pytest.mark.thorough
 @given(spec=specs)
 def test_a_spec_does_not_differ_from_itself(spec: Any) -> None:
     assert paths(spec, spec) == []

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,7 @@ def check_resolution(index: Index, source: Any, *overrides: str) -> None:
     assert resolved(spec, registry=index) == spec
 
 
+@pytest.mark.thorough
 @MANY
 @given(base=st.sampled_from(["base", "seq", "gpt"]), changes=st.lists(st.tuples(PATHS, VALUES), max_size=4))
 @example(base="base", changes=[(["dims", "width"], 10**400)])
@@ -58,12 +60,14 @@ def test_a_spec_with_any_value_at_any_path(index: Index, base: str, changes: lis
     check_resolution(index, {"preset": base, **{".".join(filter(None, path)) or "x": value for path, value in changes}})
 
 
+@pytest.mark.thorough
 @MANY
 @given(VALUES)
 def test_a_spec_of_any_value(index: Index, value: Any) -> None:
     check_resolution(index, value if isinstance(value, dict) else {"attention": value})
 
 
+@pytest.mark.thorough
 @MANY
 @given(st.lists(st.tuples(PATHS, st.text(max_size=12)) | st.text(max_size=20), max_size=4))
 def test_overrides_of_any_text(index: Index, overrides: list[Any]) -> None:

@@ -113,6 +113,7 @@ def test_a_tag_executes_nothing(write: Write) -> None:
     assert not Path("marker").exists()
 
 
+@pytest.mark.thorough
 def test_hostile_files_are_refused_quickly(write: Write) -> None:
     started = time.process_time()
     deep, nested = "too deep; valid: at most 64 levels", "a: " + "[" * 2000 + "]" * 2000

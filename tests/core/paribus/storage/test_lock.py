@@ -39,6 +39,7 @@ def test_acquire_and_release(tmp_path: Path) -> None:
     second_lock.release()
 
 
+@pytest.mark.thorough
 def test_queries_do_not_prevent_acquiring(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()

@@ -53,6 +53,7 @@ def test_a_lock_of_another_machine_is_not_judged_by_the_local_flock(tmp_path: Pa
     assert second._lock.try_acquire()  # the failed attempt holds no lock
 
 
+@pytest.mark.thorough
 def test_a_trial_that_lost_its_lease_writes_nothing(
     tmp_path: Path, trial: Callable[..., Trial], registry: Registry, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,6 +46,7 @@ def records(
     return result
 
 
+@pytest.mark.thorough
 def test_a_record_meets_a_budget_of_flops_to_half_a_step(
     records: list[tuple[dict[str, Any], Record]], registry: Registry
 ) -> None:

@@ -53,6 +53,7 @@ def axes(draw: st.DrawFn) -> Variation:
     return Variation(vary=vary, when=when)
 
 
+@pytest.mark.thorough
 @given(axes())
 def test_every_condition_holds_in_each_combination_and_no_other_value_applies(
     varied: Variation,

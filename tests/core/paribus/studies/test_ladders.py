@@ -28,6 +28,7 @@ def planned(plugin_index: Index, **changes: Any) -> Plan:
     return plan(read, plugin_index, fingerprint=lambda spec: "text")
 
 
+@pytest.mark.thorough
 @given(written)
 def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, str]]) -> None:
     varied = Variation(changes=changes)
@@ -39,6 +40,7 @@ def test_a_rung_is_the_base_with_all_changes_up_to_it(changes: list[dict[str, st
         assert rung.is_explicit
 
 
+@pytest.mark.thorough
 @given(written)
 def test_each_variant_removes_one_change_from_the_full_model(changes: list[dict[str, str]]) -> None:
     varied = Variation(changes=changes)

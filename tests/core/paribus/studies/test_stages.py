@@ -99,6 +99,7 @@ def test_an_identity_depends_on_the_parent_trial(plugin_index: Index) -> None:
     assert identity() == identity(vary={"attention": ["identity"]})
 
 
+@pytest.mark.thorough
 def test_trials_have_the_same_names_in_every_process(plugin_index: Index) -> None:
     code = (
         "import json, sys; from paribus.planning.api import study; "

@@ -51,6 +51,7 @@ def test_hooks_that_differ_from_the_declared_ones_are_reported(
     assert fragment in failure_of(position(**members), "hooks match their declaration")
 
 
+@pytest.mark.thorough
 def test_non_finite_position_is_reported(position: Factory, failure_of: FailureOf) -> None:
     def embed(self: Any, x: Tensor, positions: Tensor) -> Tensor:
         return x + positions.unsqueeze(-1).to(x.dtype).sqrt()
@@ -185,6 +186,7 @@ def test_layer_without_a_parameter_when_shared_is_reported(feedforward: Factory,
     assert "layer 1 has the parameter `feedforward.scale.weight` of shape (16, 16); one layer" in message
 
 
+@pytest.mark.thorough
 def test_number_without_effect_is_reported(feedforward: Factory, failure_of: FailureOf) -> None:
     dead = feedforward(**with_option(NUMBER, 1.0, lambda factor: 1.0 + 0 * factor))
     message = failure_of(dead, OPTIONS)

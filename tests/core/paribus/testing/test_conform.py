@@ -60,6 +60,7 @@ def test_the_components_tried_each_time_exist() -> None:
     assert all(topic.split(".", 1)[1] in entries[topic.split(".")[0]] for topic in EACH_TIME)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_conforms(topic: str, components: Registry) -> None:
     report = conform(topic, registry=components)

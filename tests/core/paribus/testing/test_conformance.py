@@ -51,6 +51,7 @@ def test_component_that_cannot_be_built_is_reported_once(feedforward: Factory, c
     assert "RuntimeError: no memory (" in report.findings[0].message
 
 
+@pytest.mark.thorough
 def test_wrong_return_type_is_reported_once_for_all_checks(feedforward: Factory, components: Registry) -> None:
     report = examine(feedforward(forward=lambda self, x: x), registry=components)
     assert len(report.findings) > 15
@@ -60,6 +61,7 @@ def test_wrong_return_type_is_reported_once_for_all_checks(feedforward: Factory,
     assert ".forward`: expected the return type tuple[Tensor, Tensor | None], got Tensor" in lines[1]
 
 
+@pytest.mark.thorough
 def test_error_names_the_value_of_the_option_that_causes_it(feedforward: Factory, components: Registry) -> None:
     def init(self: Any, shape: Any, *, group: Annotated[int, "size", Range(1)] = 2) -> None:
         torch.nn.Module.__init__(self)

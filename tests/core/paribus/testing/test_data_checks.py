@@ -197,6 +197,7 @@ def corpus():
 '''
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["words", "zone"])
 def test_documents_of_other_processes_are_compared(name: str, tmp_path: Path) -> None:
     file = tmp_path / "process.py"
@@ -212,6 +213,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FILES)
 def test_corpora_of_files_conform(name: str, components: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

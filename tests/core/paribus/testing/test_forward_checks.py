@@ -83,6 +83,7 @@ def test_missing_cost_of_a_bias_is_reported(position: Factory, failure_of: Failu
     assert "declares 0 FLOPs for 12 queries and 12 keys, but torch counts 288" in failure_of(free, FLOPS)
 
 
+@pytest.mark.thorough
 def test_window_may_cost_less_than_full_attention_but_not_more(attention: Factory, failure_of: FailureOf) -> None:
     def windowed(cost: int) -> Any:
         def init(self: Any, shape: Shape) -> None:
@@ -97,6 +98,7 @@ def test_window_may_cost_less_than_full_attention_but_not_more(attention: Factor
     assert "with a window declares 100,000,000 FLOPs for 12 tokens" in failure_of(windowed(10**8), FLOPS)
 
 
+@pytest.mark.thorough
 def test_bias_that_ignores_block_positions_is_reported(position: Factory, failure_of: FailureOf) -> None:
     def bias(self: Any, pair: Pair) -> Tensor:
         queries, keys = pair.q_positions.shape[-1], pair.k_positions.shape[-1]
@@ -256,6 +258,7 @@ def test_output_that_changes_with_captured_weights_is_reported(attention: Factor
     assert "when weights are captured" in failure_of(attention(forward=forward), WEIGHTS)
 
 
+@pytest.mark.thorough
 def test_undeclared_weights_fail_and_no_weights_are_skipped(attention: Factory, components: Registry) -> None:
     silent = attention(traits={**SOFTMAX_TRAITS, "weights": False, "cross": False})
     report = examine(silent, registry=components, only=[WEIGHTS])

@@ -109,6 +109,7 @@ def test_image_components_are_tested_in_image_models(slot: str, name: str, model
     assert list(models_of(components, slot, name)) == [model]
 
 
+@pytest.mark.thorough
 def test_text_components_are_not_tested_in_image_models(components: Registry) -> None:
     assert {label for label in models_of(components, "feedforward", "mlp") if "=" not in label} == set(PRESETS)
 

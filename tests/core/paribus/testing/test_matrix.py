@@ -61,6 +61,7 @@ def failures(rows: list[Row]) -> Iterator[str]:
         yield from (f"{label}: {message}" for message in messages)
 
 
+@pytest.mark.few(6)
 @attentions
 def test_cells_of_every_pair_pass_the_quick_checks(attention: str, paired_cells: list[Row]) -> None:
     assert not list(failures([row for row in paired_cells if row["attention"] == attention]))
@@ -91,11 +92,13 @@ def codes(problems: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in problems]
 
 
+@pytest.mark.thorough
 def test_sampled_cells_have_the_problems_of_their_kind() -> None:
     for row in itertools.islice(MATRIX.cells(), 0, None, 797):
         assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
 
 
+@pytest.mark.thorough
 def test_matrix_contains_and_runs_every_component(
     paired_cells: list[Row], covering_cells: list[Row], components: Registry
 ) -> None:
@@ -120,6 +123,7 @@ def test_rejection_has_code_path_message_and_valid_values(rejected: list[Row]) -
             assert problem.valid, row
 
 
+@pytest.mark.thorough
 def test_rejected_cell_has_a_valid_cell_with_two_changes_or_fewer(rejected: list[Row]) -> None:
     for row in rejected:
         neighbour = MATRIX.nearest_valid(row)
@@ -186,6 +190,7 @@ def valid_rows(axes: Axes, forbidden: list[Combination]) -> list[Combination]:
     return [row for row in rows if not any(set(pair) <= set(row) for pair in forbidden)]
 
 
+@pytest.mark.thorough
 @given(constrained(), st.integers(1, 3))
 def test_covering_array_has_every_possible_combination_and_no_other(
     case: tuple[Axes, list[Combination]], strength: int

@@ -125,6 +125,7 @@ def test_plugin_without_a_fault_conforms(slot: str, examine_plugin: Examine) -> 
     assert report.ok, str(report)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("fault", FAULTS, ids=fault_id)
 def test_planted_fault_is_found_by_its_check(fault: Any, examine_plugin: Examine) -> None:
     report = examine_plugin(fault.slot, fault.plugin, fault.changes, [fault.check])

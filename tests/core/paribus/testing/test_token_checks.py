@@ -39,6 +39,7 @@ def init_without_mask(self: Any, shape: Shape, *, scores: ScoreOptions = ScoreOp
     self.attend = Attend(shape, Visibility(causal=False), scores)
 
 
+@pytest.mark.thorough
 def test_attention_to_future_tokens_is_reported_with_two_tokens(attention: Factory, failure_of: FailureOf) -> None:
     message = failure_of(attention(__init__=init_without_mask), CAUSALITY)
     assert message.startswith(
@@ -46,6 +47,7 @@ def test_attention_to_future_tokens_is_reported_with_two_tokens(attention: Facto
     )
 
 
+@pytest.mark.thorough
 def test_output_that_depends_on_the_length_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     longer = attention(forward=add_to_output(lambda x: x * x.shape[1]))
     assert "the first 1 of 12 tokens give an output that differs by" in failure_of(
@@ -79,6 +81,7 @@ def test_attention_that_declares_to_mix_no_tokens_passes(attention: Factory, fai
     assert failure_of(alone, MIXING) == ""
 
 
+@pytest.mark.thorough
 def test_attention_that_declares_padding_only_is_tested_for_padding(attention: Factory, failure_of: FailureOf) -> None:
     traits = {**SOFTMAX_TRAITS, "documents": False, "padding": True}
     shifting = attention(forward=add_to_output(lambda x: torch.nn.functional.pad(x, (0, 0, 1, -1))), traits=traits)
@@ -123,6 +126,7 @@ def test_output_that_depends_on_the_dropout_in_evaluation_is_reported(
     assert "with a dropout of 0.5, the output in evaluation mode changes by" in message
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("check", [PADDING, DOCUMENTS, ORDER])
 def test_attention_that_always_reads_the_previous_token_is_reported(
     check: str, attention: Factory, failure_of: FailureOf
@@ -167,6 +171,7 @@ def test_non_finite_output_for_padding_is_reported(attention: Factory, failure_o
     assert "the output for a sequence of only padding is not finite" in failure_of(attention(forward=forward), PADDING)
 
 
+@pytest.mark.thorough
 def test_padding_of_the_source_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))
@@ -177,6 +182,7 @@ def test_padding_of_the_source_is_reported(attention: Factory, failure_of: Failu
     assert "when the source has 3 padding tokens on the right" in message
 
 
+@pytest.mark.thorough
 def test_source_of_another_document_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))

@@ -180,6 +180,7 @@ def test_each_epoch_has_different_batches(assemble: Assemble, feed: Feed) -> Non
     assert len(set(recorder.batches)) == len(recorder.batches)
 
 
+@pytest.mark.thorough
 def test_each_epoch_of_worker_processes_has_different_batches(assemble: Assemble, feed: Feed) -> None:
     data, recorder = feed("encoder-tiny", "data.batch=16", "data.workers=2"), Seen()
     fit(assemble("encoder-tiny"), data, recorder, max_epochs=2, limit_val_batches=0)

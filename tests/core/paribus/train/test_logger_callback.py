@@ -49,6 +49,7 @@ def rows(tmp_path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.thorough
 def test_a_logger_changes_no_bit_of_the_record(train: Train) -> None:
     assert train("without", [])["result"] == train("with", [{"name": "csv"}])["result"]
 
@@ -84,6 +85,7 @@ def test_an_interrupted_trial_is_finalized_as_aborted(train: Train, monkeypatch:
     assert statuses == ["aborted", "KILLED", "success", "success"]  # `KILLED` is the status that mlflow accepts
 
 
+@pytest.mark.thorough
 def test_a_logger_that_fails_or_draws_does_not_stop_the_trial(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     class Bad(Logger):
         name, version = "bad", ""

@@ -207,6 +207,7 @@ def test_attention_weights_of_a_batch_bound_its_rows(
 PAIRS = (*TINY, "dims.length=32", "trainer.max_steps=1", "corpus={name: dates, pairs: 40, held_out: 8}")
 
 
+@pytest.mark.thorough
 def test_text_generation_needs_a_decoder(registry: Registry, tmp_path: Path) -> None:
     measured_model: dict[str, Any] = {}
 

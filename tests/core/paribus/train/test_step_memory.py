@@ -60,7 +60,7 @@ def tracked_step(spec: dict[str, Any], registry: Registry) -> int:
     return live.peak
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("words", STEPS)
 def test_a_prediction_equals_the_memory_of_a_real_step(words: str, registry: Registry) -> None:
     spec = resolved(*words.split(), registry=registry)
@@ -153,6 +153,7 @@ class RealBytes(LiveBytes):
             super().add(tensor)
 
 
+@pytest.mark.thorough
 def test_a_prediction_takes_no_memory(registry: Registry) -> None:
     spec = resolved("gpt-tiny", "data.batch=4194304", registry=registry)
     with RealBytes() as live:
@@ -172,6 +173,7 @@ def test_the_memory_of_a_large_batch_follows_from_smaller_ones(
     assert extrapolated.total == pytest.approx(step_memory(spec, registry).total, rel=0.03)
 
 
+@pytest.mark.thorough
 def test_a_prediction_draws_no_random_numbers(registry: Registry) -> None:
     state = torch.get_rng_state()
     predicted(registry, "dropout=0.1")
@@ -208,6 +210,7 @@ def test_a_step_that_a_component_refuses_is_estimated_by_the_rule(registry: Regi
     assert step_memory(spec, classes) == rule_of_thumb(spec, meta_model(spec, classes))
 
 
+@pytest.mark.thorough
 def test_a_teacher_counts(registry: Registry, tmp_path: Path) -> None:
     model = paribus.assemble({"preset": "gpt-tiny"}, registry=registry)
     paribus.save(model, tmp_path / "teacher")
@@ -220,6 +223,7 @@ def test_a_teacher_counts(registry: Registry, tmp_path: Path) -> None:
     assert taught.gradients == alone.gradients
 
 
+@pytest.mark.thorough
 def test_a_shortage_is_simulated_only_where_it_is_near(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = resolved("gpt-tiny", registry=registry)
     needed = step_memory(spec, registry).total
