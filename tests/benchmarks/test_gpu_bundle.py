@@ -26,6 +26,7 @@ def names(lines: list[str]) -> set[str]:
     return {line.partition("==")[0] for line in lines}
 
 
+@pytest.mark.thorough
 def test_every_dependency_is_carried_or_comes_with_torch() -> None:
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     needed = {canonicalize_name(Requirement(line).name) for line in lines}
@@ -37,6 +38,7 @@ def test_what_is_required_by_a_dependency_is_carried_too() -> None:
     assert {"jsonschema", "referencing", "rpds-py", "pytorch-lightning", "aiohttp"} <= names(carried("3.12"))
 
 
+@pytest.mark.thorough
 def test_what_the_machine_has_is_left_out_with_its_requirements() -> None:
     left_out = names(carried("3.12")) - names(carried("3.12", present=["altair"]))
     assert {"altair", "jsonschema", "narwhals"} <= left_out

@@ -59,6 +59,7 @@ def test_the_runs_have_the_examples_of_paribus(written: tuple[Path, Setting], re
         torch.testing.assert_close(dict(theirs.targets[objective]), dict(ours.targets[objective]))
 
 
+@pytest.mark.few(1)
 def test_hugging_face_gets_as_many_labels(written: tuple[Path, Setting]) -> None:
     folder, setting = written
     examples = Examples(folder, "train", FAMILIES[setting.family].objective)

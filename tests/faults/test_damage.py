@@ -147,6 +147,7 @@ def test_every_damaged_checkpoint_is_detected_and_the_previous_one_is_loaded(
     record_property("damaged files detected", detected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.held("D13", "D14")
 @pytest.mark.parametrize("damage", ["older", "all", "pickle"])
 def test_a_trial_with_damaged_files_logs_them_and_has_the_same_record(

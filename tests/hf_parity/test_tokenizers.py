@@ -75,6 +75,7 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Model
     return read
 
 
+@pytest.mark.thorough
 def test_a_tokenizer_with_more_ids_than_the_model_is_refused(tmp_path: Path) -> None:
     ids = library().get_vocab_size()
     with pytest.raises(SpecError, match=rf"vocabulary-too-small.* more than {ids - 1} ids: the file has {ids}"):

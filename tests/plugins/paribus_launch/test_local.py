@@ -53,6 +53,7 @@ def test_without_fork_each_job_is_a_new_python_process(job: Callable[..., Job], 
         local.close()
 
 
+@pytest.mark.thorough
 def test_a_job_can_be_stopped_and_a_launcher_reopened(job: Callable[..., Job]) -> None:
     local = Local(fork=False)
     for _ in range(2):

@@ -122,6 +122,7 @@ def test_most_masked_tokens_are_adjacent() -> None:
     assert is_adjacent.sum() / picked.sum() > 0.9
 
 
+@pytest.mark.thorough
 def test_one_draw_decides_for_a_whole_span() -> None:
     tokens, inputs, picked, _ = many_epochs(packed=True)
     fates = {"mask": 0, "kept": 0, "random": 0}

@@ -42,6 +42,7 @@ def test_shared_layers_are_rejected() -> None:
         paribus.spec("gpt-tiny", "placement=peri", "dims.groups=1")
 
 
+@pytest.mark.thorough
 def test_matches_sandwich_after_a_normed_embedding() -> None:
     tokens = torch.arange(12).view(2, 6)
     actual = paribus.assemble(paribus.spec("gpt-tiny", "dims.width=16", "placement=peri"))

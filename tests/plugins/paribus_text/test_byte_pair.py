@@ -44,6 +44,7 @@ def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
     assert trained(size).vocabulary().size == size
 
 
+@pytest.mark.thorough
 def test_the_same_texts_give_the_same_state_in_another_process() -> None:
     code = (
         "from paribus_text.byte_pair import BytePair; import sys\n"

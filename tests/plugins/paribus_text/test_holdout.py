@@ -1,5 +1,6 @@
 """Choice of held-out documents, and hashes of contents."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ def test_both_splits_have_documents(sizes: dict[str, int], share: float) -> None
     assert 0 < len(hold_out(sizes, share)) < len(sizes)
 
 
+@pytest.mark.thorough
 @given(document_sizes, shares, st.randoms())
 def test_the_order_of_the_documents_does_not_matter(sizes: dict[str, int], share: float, random: object) -> None:
     names = list(sizes)

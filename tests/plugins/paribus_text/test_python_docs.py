@@ -55,6 +55,7 @@ def test_prose_is_unwrapped_and_code_keeps_its_lines() -> None:
     assert not any("***" in sentence for sentence in result)
 
 
+@pytest.mark.thorough
 def test_another_process_reads_the_same_documents() -> None:
     code = "from paribus_text.python_docs import PythonDocs; print(PythonDocs().fingerprint())"
     for seed in ("1", "2"):

@@ -12,6 +12,7 @@ def test_sentences_joined_by_a_space_are_the_paragraph(text: str) -> None:
     assert " ".join(sentences(text)) == " ".join(text.split())
 
 
+@pytest.mark.thorough
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
 def test_blank_lines_separate_paragraphs(parts: list[str]) -> None:
     assert paragraphs("\n \n".join(parts)) == parts

@@ -70,6 +70,7 @@ def test_the_seeds_and_the_smallest_effect_are_at_the_level_of_holms_first_step(
     assert calibration.seeds == max(row.detect_seeds or 0 for row in calibration.rows)
 
 
+@pytest.mark.thorough
 def test_missing_trials_are_counted_and_timed_from_the_records(study: Study, ask: Ask) -> None:
     entries = lasting(study(baseline=BASELINE, mqa=CLOSE), 30.0)
     calibration = calibrate_entries(entries, ask(entries), effect=0.002)

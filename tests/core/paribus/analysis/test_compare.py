@@ -72,6 +72,7 @@ def test_rows_show_the_verdicts_of_the_whole_family(study: Study, ask: Ask, bett
 losses_of = st.lists(st.floats(1, 3).map(lambda value: round(value, 2)) | st.just("diverged"), min_size=2, max_size=4)
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 @settings(max_examples=25)
 def test_exchanging_baseline_and_variant_mirrors_the_table(data: st.DataObject, study: Study, ask: Ask) -> None:

@@ -258,6 +258,7 @@ def test_the_error_rate_holds_over_several_settings_in_many_studies(truths: Sequ
     assert in_settings(truths, alike, 3_000) <= 0.054
 
 
+@pytest.mark.thorough
 def test_large_effects_save_trials_and_null_effects_save_few() -> None:
     _, spared = simulated((60, -60, 60, -60), (1, 1, 1, 1), None, 100)
     assert spared > 0.55  # 62 of 100

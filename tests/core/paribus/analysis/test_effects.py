@@ -40,6 +40,7 @@ def test_additive_effects_are_recovered_without_interactions(counts: list[int], 
         assert effect_value(interaction(cells, first_level, second_level), values) == pytest.approx(0.0, abs=TINY)
 
 
+@pytest.mark.thorough
 @given(counts_of, st.data())
 def test_a_joint_effect_of_two_levels_is_their_interaction(counts: list[int], data: st.DataObject) -> None:
     sizes = {pair: data.draw(numbers) for pair in level_pairs(counts)}
@@ -61,6 +62,7 @@ games = st.integers(1, 5).flatmap(
 )
 
 
+@pytest.mark.thorough
 @given(games)
 def test_shares_add_up_to_the_full_model_less_the_base(game: tuple[int, list[float]]) -> None:
     factors, cell_values = game
@@ -69,6 +71,7 @@ def test_shares_add_up_to_the_full_model_less_the_base(game: tuple[int, list[flo
     assert math.fsum(shares) == pytest.approx(values[(1,) * factors] - values[(0,) * factors], abs=TINY)
 
 
+@pytest.mark.thorough
 @given(games)
 def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[int, list[float]]) -> None:
     factors, cell_values = game
@@ -84,6 +87,7 @@ def test_a_share_is_the_mean_of_what_a_factor_adds_over_all_orders(game: tuple[i
         assert share == pytest.approx(math.fsum(added) / len(added), abs=TINY)
 
 
+@pytest.mark.thorough
 @given(games)
 def test_null_factors_have_no_share_and_equal_factors_equal_shares(
     game: tuple[int, list[float]],

@@ -82,6 +82,7 @@ def test_an_outlier_widens_the_verdict_and_is_named() -> None:
     assert verdict_of(*FAILED, margin=1.0).kind == "inconclusive"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", [5, 8, 12])
 def test_fewer_verdicts_by_less_than_two_percent_under_normal_noise(n: int) -> None:
     draw = random.Random(n)

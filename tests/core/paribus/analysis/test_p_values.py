@@ -41,6 +41,7 @@ def with_moments(n: int, mean: float, sd: float) -> list[float]:
 
 
 # ------------------------------------------------------------------------------------------------ the t distribution
+@pytest.mark.thorough
 @given(t=st.floats(-60, -1e-3) | st.floats(1e-3, 60), df=dfs)  # nearer to the median scipy itself says 0.5
 def test_the_cdf_is_that_of_scipy(t: float, df: float) -> None:
     expected = scipy.stats.t.cdf(t, df)
@@ -137,6 +138,7 @@ def test_the_interval_holds_exactly_the_means_that_are_not_rejected(
     assert (bounds[0] <= mean <= bounds[1]) == (two_sided_p(summary, mean) > alpha)
 
 
+@pytest.mark.thorough
 @given(sample=samples, small=st.floats(1e-6, 0.5), smaller=st.floats(1e-6, 0.5))
 @settings(max_examples=50)
 def test_an_interval_that_errs_less_is_wider(sample: list[float], small: float, smaller: float) -> None:

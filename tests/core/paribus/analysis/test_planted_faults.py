@@ -165,6 +165,7 @@ def test_a_frozen_parameter_that_the_baseline_trains_withholds_the_verdict(pair:
     assert certificate.failures == ("not trained: no gradient ever reaches q, which the baseline trains",)
 
 
+@pytest.mark.thorough
 def test_a_parameter_frozen_in_both_is_a_side_effect(pair: Pair) -> None:
     certificate = pair(
         {"attention": {"name": "frozen"}, "norm": {"name": "rmsnorm"}}, {"attention": {"name": "frozen"}}

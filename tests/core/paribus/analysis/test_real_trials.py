@@ -115,7 +115,7 @@ def test_an_interval_covers_for_seeds_that_are_not_paired(trials: dict[str, Floa
     assert covered(drawn(np.asarray(between - between.mean(axis=0)), n, 20_000)).min() >= 0.93
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("truths", "margin"), CASES)
 def test_a_study_of_four_variants_keeps_the_error_rate(
@@ -153,6 +153,7 @@ def test_early_stopping_keeps_the_error_rate(
     assert wrong / studies <= 0.06
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("n", SIZES)
 def test_a_null_difference_gets_no_verdict(trials: dict[str, Floats], n: int) -> None:
     kinds: list[Kind] = [

@@ -61,6 +61,7 @@ def test_names_in_html_are_text(make: Make, ask: Ask, study: Study) -> None:
     assert "&lt;script&gt;" in html
 
 
+@pytest.mark.thorough
 def test_a_data_frame_has_a_row_for_each_variant(table: Table) -> None:
     frame = table.to_dataframe()
     assert list(frame["variant"]) == ["baseline", "mqa", "gqa"]

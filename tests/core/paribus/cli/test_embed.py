@@ -39,6 +39,7 @@ def test_a_line_is_printed_for_each_text_or_each_token(cli: Cli, bert: str) -> N
     assert len(rows) == len(paribus.embed(bert, "Both").ids[0])
 
 
+@pytest.mark.thorough
 def test_json_contains_every_number(cli: Cli, bert: str) -> None:
     document = json.loads(cli("embed", bert, "Two texts.", "--layer", "1", "--pool", "none", "--json").out)
     embeddings = paribus.embed(bert, "Two texts.", layer=1, pool="none")

@@ -127,6 +127,7 @@ def test_an_attention_and_a_launcher_serve_a_study(site: Path, tmp_path: Path) -
     assert len(list((tmp_path / "runs").rglob("record.json"))) == 2
 
 
+@pytest.mark.thorough
 def test_the_next_commands_are_printed_and_in_the_json(cli: Cli) -> None:
     result = cli("new-plugin", "paribus-cosine", "--slot", "attention")
     assert result.code == 0

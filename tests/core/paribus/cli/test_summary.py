@@ -135,6 +135,7 @@ def test_versus_replaces_an_override_of_the_same_key(capsys: pytest.CaptureFixtu
     assert "dims.layers: 1 → 2" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("rough_memory")
 def test_versus_accepts_another_spec(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", "gpt2", "--versus", "bert-base"]) == 0

@@ -14,7 +14,7 @@ def registry() -> Registry:
     return installed()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "causal", "steps", "paths"),
     [

@@ -147,6 +147,7 @@ def test_memory_grows_with_the_length(measured: Complexity) -> None:
     assert 0.6 < exponent.figure < 1.2  # the fused kernel stores no weights
 
 
+@pytest.mark.thorough
 def test_the_document_has_the_numbers_of_the_table(measured: Complexity) -> None:
     mean = to_json(measured)["attentions"][1]
     assert (mean["attention"], mean["sequential"], mean["path"]) == ("mean", "O(1)", "O(1)")

@@ -95,6 +95,7 @@ def alone() -> None:
         torch.set_num_threads(1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("paired", [False, True], ids=["texts", "pairs"])
 @pytest.mark.parametrize("processes", [1, 3])
 def test_the_result_does_not_depend_on_shards_and_processes(
@@ -127,6 +128,7 @@ def test_the_encoded_corpus_equals_its_documents(small: None, tmp_path: Path) ->
     assert encoded.dropped == {"documents without a sentence": 1}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("writes_before_stop", [0, 1, 8])
 def test_an_interrupted_build_is_resumed(
     writes_before_stop: int, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -107,6 +107,7 @@ def test_evaluated_examples_are_not_bucketed(feed: Feed) -> None:
 SHARED = ("trainer.max_steps=6", "trainer.accumulate_grad_batches=2")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "spec",
     [(*PAIRED, "data.bucket=3"), ("gpt-tiny", "data.documents=packed"), ("encoder-tiny", "data.documents=packed")],

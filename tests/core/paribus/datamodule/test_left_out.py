@@ -23,6 +23,7 @@ def registry() -> Registry:
     return installed(no_plugins=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("overlong", "action"), [("drop", "dropped"), ("truncate", "truncated")])
 def test_pairs_that_do_not_fit_are_counted(overlong: str, action: str, registry: Registry, tmp_path: Path) -> None:
     notes: list[str] = []

@@ -36,6 +36,7 @@ def joined(sizes: Sequence[int]) -> tuple[Any, JoinedIds]:
     return whole, JoinedIds(np.split(whole, np.cumsum(sizes)[:-1]))
 
 
+@pytest.mark.thorough
 @given(lengths, st.data())
 def test_joined_ids_are_read_like_one_array(sizes: list[int], data: st.DataObject) -> None:
     whole, ids = joined(sizes)

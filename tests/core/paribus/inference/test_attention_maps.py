@@ -34,6 +34,7 @@ def test_a_decoder_returns_its_self_attention(assembled: Assembled) -> None:
     torch.testing.assert_close(one, expected[0]["weights"][0, 2], rtol=0, atol=0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("preset", ["seq2seq-tiny", "rnnsearch-tiny", "luong-tiny"])
 def test_rows_of_cross_attention_are_named_by_the_predicted_tokens(assembled: Assembled, preset: str) -> None:
     model = assembled(preset, "objective=span-corruption")

@@ -51,6 +51,7 @@ def hidden_states(model: Model, ids: list[int]) -> torch.Tensor:
         model.topology.body.layers = all_layers  # type: ignore[union-attr]  # as above
 
 
+@pytest.mark.thorough
 def test_an_embedding_does_not_depend_on_the_batch_and_hooks_are_removed(bert: Model) -> None:
     bert.train()
     together = paribus.embed(bert, TEXTS, layer=1)

@@ -57,6 +57,7 @@ def test_mlm_probabilities_equal_the_softmax_of_the_head(assembled: Assembled) -
     assert candidates[0].probability == pytest.approx(float(share.max()), abs=1e-12)
 
 
+@pytest.mark.thorough
 def test_a_model_with_segments_reads_the_special_tokens_of_training(assembled: Assembled) -> None:
     model = assembled("bert-tiny", "tokenizer=bytes")
     assert model.text is not None

@@ -46,6 +46,7 @@ def assert_same_texts(actual: Sequence[paribus.GeneratedText], expected: Sequenc
     assert [line.score for line in actual] == pytest.approx([line.score for line in expected], abs=1e-9)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{}, {"beam": 3, "n": 2}, {"repetition_penalty": 1.3}], ids=str)
 def test_a_text_does_not_depend_on_the_other_prompts(gpt: Model, t5: Model, options: dict[str, Any]) -> None:
     for model in (gpt, t5):
@@ -58,6 +59,7 @@ def test_a_text_does_not_depend_on_the_other_prompts(gpt: Model, t5: Model, opti
             assert_same_texts(lines, batched_lines)
 
 
+@pytest.mark.thorough
 def test_sampled_texts_depend_on_the_seed_only(gpt: Model, t5: Model) -> None:
     for model in (gpt, t5):
         options: dict[str, Any] = {"temperature": 1.5, "top_k": 50, "n": 2, "tokens": 8}

@@ -30,6 +30,7 @@ def make_model(*overrides: str, preset: str = "transformer-tiny", corpus: str = 
     return model, paribus.data(spec)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{"tokens": 6}, {"tokens": 6, "beam": 3, "length_penalty": 0.6}], ids=str)
 def test_translations_equal_those_of_each_source_alone(options: dict[str, Any]) -> None:
     model, data = make_model()

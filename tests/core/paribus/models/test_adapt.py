@@ -98,6 +98,7 @@ def test_another_tokenizer_is_rejected(gpt: Path) -> None:
         paribus.adapt(gpt, "tokenizer={name: bpe}", "dims.vocabulary=400")
 
 
+@pytest.mark.thorough
 def test_an_invalid_override_is_reported_as_in_any_spec(gpt: Path) -> None:
     with pytest.raises(SpecError, match="kv_heads"):
         paribus.adapt(gpt, "attention=gqa", "attention.kv_heads=3")

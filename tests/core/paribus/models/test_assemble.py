@@ -115,6 +115,7 @@ class LargeTokenizer(Tokenizer):
     def load(self, state: bytes) -> None: ...
 
 
+@pytest.mark.thorough
 def test_a_tokenizer_with_too_many_ids_is_rejected(files: str, components: Registry) -> None:
     classes = components.with_components(tokenizer={"large": LargeTokenizer})
     chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=large", "dims.vocabulary=200", registry=classes)

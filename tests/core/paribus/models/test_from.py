@@ -86,6 +86,7 @@ def test_matching_tensors_are_reused_and_reported(run: Run, saved: Path) -> None
     assert loss["before"] != loss["after"] != loss["fresh"]
 
 
+@pytest.mark.thorough
 def test_the_certificate_of_two_variants_lists_tensors_of_the_saved_model(run: Run, saved: Path) -> None:
     certificate = certify(run({}, saved, "baseline"), run({"attention": {"name": "gqa", "kv_heads": 2}}, saved))
     assert certificate.failures == ()

@@ -142,6 +142,7 @@ def test_clipping_bounds_the_unscaled_gradient(
     assert (weights(model) - initial_weights).norm().item() == pytest.approx(1e-3, rel=0.02)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_scale_of_gradients_is_restored_from_a_checkpoint(device: str, registry: Registry, tmp_path: Path) -> None:
     """The scale doubles after every second step, so a scaler that starts anew has another one."""

@@ -175,6 +175,7 @@ def test_a_resumed_trial_ends_at_the_first_step_after_its_time_limit(
     assert result["time_budget"] == {"seconds": LIMIT, "clock": "cpu"}
 
 
+@pytest.mark.thorough
 def test_the_last_step_is_evaluated(cut_and_resumed: tuple[int, Record, float]) -> None:
     _, record, _ = cut_and_resumed
     curve = record["result"]["curve"]

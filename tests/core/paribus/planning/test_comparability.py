@@ -141,6 +141,7 @@ def test_an_invalid_study_trains_nothing_and_names_the_location(
     assert not Path("runs").exists()
 
 
+@pytest.mark.thorough
 def test_the_terms_of_a_loss_are_listed_without_torch() -> None:
     code = f"import paribus, sys\nassert paribus.study({STUDY!r}).plan.trials\nassert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

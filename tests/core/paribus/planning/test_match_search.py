@@ -83,6 +83,7 @@ def test_a_cost_that_the_baseline_lacks_cannot_be_matched() -> None:
         solve(lambda value: 64, 0, whole=False, start=4.0, path="feedforward.expand", on="state")
 
 
+@pytest.mark.thorough
 @given(st.sampled_from([4, 6, 8, 12, 16, 30]), st.integers(1, 40), st.data())
 def test_the_nearest_of_few_valid_values_is_chosen(heads: int, target: int, data: st.DataObject) -> None:
     divisors = [value for value in range(1, heads + 1) if heads % value == 0]

@@ -126,6 +126,7 @@ def test_an_identity_is_the_hash_of_the_canonical_document(specs: list[dict[str,
         assert spelling.identity(spec, "some", "text") == identity_of(spec, "some", "text") == whole
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(SPECS, st.lists(JSON, min_size=1, max_size=3), JSON)
 def test_seeded_identities_equal_those_of_full_specs(spec: dict[str, Any], seeds: list[Any], begun: Any) -> None:

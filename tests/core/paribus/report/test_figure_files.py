@@ -39,6 +39,7 @@ def test_a_figure_is_written_in_every_format_with_its_caption(figure: Figure, tm
     write_figures([("", figure)], tmp_path / "figures")  # later figures replace earlier ones
 
 
+@pytest.mark.thorough
 def test_the_caption_of_a_file_names_no_control_of_a_page(figure: Figure, tmp_path: Path) -> None:
     interactive = replace(figure, page_note="Drag to move.", print_note="Layer 1.")
     write_figures([("", interactive)], tmp_path / "figures")

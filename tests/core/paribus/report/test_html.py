@@ -89,6 +89,7 @@ def test_the_page_has_all_parts_of_a_table(page: Reader, table: Table) -> None:
     assert "torch 2.13.0+cpu" in text
 
 
+@pytest.mark.thorough
 def test_the_page_loads_nothing_and_runs_its_own_scripts_only(page: Reader) -> None:
     assert {tag for tag, _ in page.seen}.isdisjoint({"link", "img", "iframe", "object", "a", "form"})
     assert not any(name.startswith(("on", "src", "href")) for _, names in page.seen for name in names)

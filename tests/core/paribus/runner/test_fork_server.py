@@ -144,6 +144,7 @@ def test_a_job_in_the_other_environment_has_another_hash_seed_and_no_variables_o
     assert ends["other"].startswith("1 None OTHER")
 
 
+@pytest.mark.thorough
 def test_the_server_of_the_other_environment_ends_when_idle_and_starts_again(
     server: ForkServer, job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_the_server_of_the_other_environment_ends_when_idle_and_starts_again(
         assert server._other is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("loading", ["raise PluginError(Problem(code='x', message='it lacks a variable'))", "1 / 0"])
 def test_plugins_that_need_the_environment_of_the_user_fail_the_jobs_in_the_other_one_only(
     make_server: MakeServer, job: MakeJob, loading: str
@@ -172,6 +174,7 @@ def test_plugins_that_need_the_environment_of_the_user_fail_the_jobs_in_the_othe
     assert until(server, "third")[-1] == JobEnded("third", 1, None, "it lacks a variable") or "1 / 0" in loading
 
 
+@pytest.mark.thorough
 def test_jobs_in_the_other_environment_end_with_the_server(server: ForkServer, job: MakeJob) -> None:
     server.start(job(HEARING, "here"))
     server.start(job(HEARING, "other")._replace(other_environment=True))

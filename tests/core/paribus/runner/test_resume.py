@@ -87,7 +87,7 @@ def interrupted(spec: Spec, registry: Registry, terms: TrialContext) -> bool:
     return False
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", range(1, STEPS))
 def test_an_interruption_after_any_step_changes_nothing(
     spec: Spec, registry: Registry, uncut: bytes, tmp_path: Path, step: int

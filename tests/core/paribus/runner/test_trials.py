@@ -25,6 +25,8 @@ from paribus.storage.store import LOG, Store, Trial
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_options import TrialOptions
 
+pytestmark = pytest.mark.thorough  # the fork server takes seconds to start
+
 SABOTEUR = Path(__file__).with_name("saboteur.py")
 STEPS = 12
 MakeTrial = Callable[..., Trial]

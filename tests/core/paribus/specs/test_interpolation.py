@@ -96,6 +96,7 @@ def test_an_invalid_reference_does_not_stop_the_others() -> None:
     assert len(tree.problems) == 1
 
 
+@pytest.mark.thorough
 def test_exponential_references_are_refused() -> None:
     started = time.process_time()
     chain: dict[str, Any] = {f"a{number}": f"${{a{number + 1}}}${{a{number + 1}}}" for number in range(60)}

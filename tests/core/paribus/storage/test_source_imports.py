@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -65,6 +66,7 @@ def test_no_import_is_missed_however_it_is_written(statements: list[str]) -> Non
     assert parsed(source) <= told(source)
 
 
+@pytest.mark.thorough
 def test_no_import_of_ours_is_missed() -> None:
     assert len(OURS) > 300
     missed = {path: missing for path in OURS[::10] if (missing := parsed(source := path.read_bytes()) - told(source))}

@@ -198,6 +198,7 @@ def test_choice_with_two_equal_values_is_reported(feedforward: Factory, failure_
     assert "'c' gives the same weights and output as 'a'" in failure_of(half, OPTIONS)
 
 
+@pytest.mark.thorough
 def test_numbers_with_the_same_effect_are_reported(feedforward: Factory, failure_of: FailureOf) -> None:
     clipped = feedforward(**with_option(NUMBER, 1.0, lambda factor: max(factor, 1.0)))
     assert "0.5 gives the same weights and output as 1.0" in failure_of(clipped, OPTIONS)
@@ -212,6 +213,7 @@ def test_option_without_effect_in_causal_stacks_is_reported(feedforward: Factory
     assert "the option `factor` has no effect in models such as gpt-tiny" in failure_of(feedforward(**members), OPTIONS)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("description", ["a factor", "a factor, if `cubed` is false"])
 def test_option_without_effect_beside_another_is_reported_unless_it_is_described(
     description: str, feedforward: Factory, failure_of: FailureOf

@@ -64,6 +64,7 @@ def test_wrong_state_size_is_reported(attention: Factory, failure_of: FailureOf)
     )
 
 
+@pytest.mark.thorough
 def test_missing_cost_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     free = attention(cost=lambda self, load: Cost())
     assert "declares 0 FLOPs for 12 tokens, but torch counts " in failure_of(free, FLOPS)

@@ -61,7 +61,7 @@ def failures(rows: list[Row]) -> Iterator[str]:
         yield from (f"{label}: {message}" for message in messages)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @attentions
 def test_cells_of_every_pair_pass_the_quick_checks(attention: str, paired_cells: list[Row]) -> None:
     assert not list(failures([row for row in paired_cells if row["attention"] == attention]))
@@ -108,6 +108,7 @@ def test_matrix_contains_and_runs_every_component(
             assert {row[slot] for row in cells} == set(MATRIX.axes[slot])
 
 
+@pytest.mark.thorough
 def test_every_valid_attention_position_and_topology_is_run(covering_cells: list[Row]) -> None:
     combinations = {tuple(row[axis] for axis in AXES[:3]) for row in covering_cells}
     for names in itertools.product(*(MATRIX.axes[axis] for axis in AXES[:3])):

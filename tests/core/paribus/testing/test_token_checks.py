@@ -136,6 +136,7 @@ def test_attention_that_always_reads_the_previous_token_is_reported(
     assert f"{check} (encoder-tiny): " in failure_of(shifting, check)
 
 
+@pytest.mark.thorough
 def test_checks_of_undeclared_traits_are_skipped(attention: Factory, components: Any) -> None:
     traits = {**SOFTMAX_TRAITS, "documents": False, "order": False}
     report = examine(
@@ -151,6 +152,7 @@ def test_checks_of_undeclared_traits_are_skipped(attention: Factory, components:
     )
 
 
+@pytest.mark.thorough
 def test_padding_with_non_finite_gradients_is_reported(attention: Factory, failure_of: FailureOf) -> None:
     def forward(self: Any, x: Tensor, ctx: Context) -> Tensor:
         mixed: Tensor = self.heads.merge(self.attend(self.heads, x, ctx))

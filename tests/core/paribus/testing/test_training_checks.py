@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -144,6 +145,7 @@ def test_measure_that_generates_text_is_tested_in_a_seq2seq_model(components: Re
     assert MEASURE in report.passed
 
 
+@pytest.mark.thorough
 def test_measure_without_its_library_is_skipped_and_other_errors_fail(components: Registry) -> None:
     assert examine(MissingLibrary, registry=components, only=[MEASURE]).skipped == (MEASURE,)
     assert "it is 3" in examine(InvalidOption, registry=components, only=[MEASURE]).findings[0].message

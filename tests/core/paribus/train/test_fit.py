@@ -159,6 +159,7 @@ def test_the_trainer_decides_on_micro_batches(assemble: Assemble, shake: Shake, 
     torch.testing.assert_close(flat(accumulated), flat(whole), rtol=0, atol=1e-12)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_batches_of_a_custom_loader_are_whole_steps(assemble: Assemble, shake: Shake, feed: Feed) -> None:
     model, reference = (shake(assemble("gpt-tiny", "trainer.max_steps=2")) for _ in range(2))

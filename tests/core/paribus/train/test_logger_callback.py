@@ -54,6 +54,7 @@ def test_a_logger_changes_no_bit_of_the_record(train: Train) -> None:
     assert train("without", [])["result"] == train("with", [{"name": "csv"}])["result"]
 
 
+@pytest.mark.thorough
 def test_every_loss_and_evaluation_is_logged(train: Train, tmp_path: Path) -> None:
     result = train("a", [{"name": "csv"}])["result"]
     logged_losses = [float(row["train/loss"]) for row in rows(tmp_path) if row["train/loss"]]

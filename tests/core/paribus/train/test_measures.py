@@ -166,6 +166,7 @@ def test_measures_of_every_evaluation_have_a_curve_and_others_a_final_value(reco
     assert ["val/late/again" in point for point in curve] == [False, False, False, True]
 
 
+@pytest.mark.thorough
 def test_a_curve_has_the_configured_number_of_points(registry: Registry, tmp_path: Path) -> None:
     spec = resolved("gpt-tiny", *TINY, "data.evaluations=3", "measure=nine", registry=registry)
     result = run_trial(spec, registry, TrialContext("b", tmp_path))["result"]

@@ -58,6 +58,7 @@ def test_an_encoder_has_no_decoding_state(registry: Registry) -> None:
     assert [count_quantity(on, model_spec, registry) for on in ("kv", "state")] == [0, 0]
 
 
+@pytest.mark.thorough
 def test_variants_are_matched_on_their_cache(registry: Registry) -> None:
     tree = {
         "base": BASE,
@@ -98,6 +99,7 @@ def test_every_matchable_cost_can_be_computed(registry: Registry) -> None:
     } == dict.fromkeys(QUANTITIES, True)
 
 
+@pytest.mark.thorough
 def test_models_of_a_timed_group_are_freed_before_the_next(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     living: weakref.WeakSet[Steps] = weakref.WeakSet()
     counts: list[int] = []

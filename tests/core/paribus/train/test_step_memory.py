@@ -180,6 +180,7 @@ def test_a_prediction_draws_no_random_numbers(registry: Registry) -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "words", [["feedforward=moe"], ["trainer.devices=2", "trainer.strategy=fsdp", "trainer.accelerator=cpu"]]
 )

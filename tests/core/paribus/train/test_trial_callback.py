@@ -44,6 +44,7 @@ def test_gradients_are_checked_in_first_and_last_steps_and_powers_of_two() -> No
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("accumulate", [2, 3])
 def test_digests_of_batches_do_not_depend_on_gradient_accumulation(
     accumulate: int, tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path
