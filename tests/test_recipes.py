@@ -4,7 +4,7 @@ Comments in a page, which no reader sees, make it small enough for a test:
 
     <!-- test: dims.layers: 12 => dims.layers: 2 -->        a substitution, which must match
     <!-- not run: pip install wandb because REASON -->      a command of the page that cannot run here
-    <!-- exit 1: paribus compare a.json b.json -->          a command that ends with this code (otherwise 0)
+    <!-- exit 1: paribus compare-benchmarks a.json b.json --> a command that ends with this code (otherwise 0)
     <!-- extra: datasets -->                                the section up to the next heading needs this package
     <!-- slow -->                                           the page takes longer than 20 seconds
 

@@ -69,20 +69,6 @@ class Report:
         return f"{clean(self.name)}: {self.code}{date}"
 
 
-def is_report(path: Path) -> bool:
-    """Return whether a file is JSON, and so not a study; a malformed report is an error when it is read."""
-    if not path.is_file():
-        return False
-    if path.suffix == ".json":
-        return True
-    try:
-        with path.open("rb") as file:
-            start = file.read(4096).lstrip()
-        return start.startswith(b"{") and b'"machine_info"' in start
-    except OSError:
-        return False
-
-
 def read_report(path: Path) -> Report:
     """Read a report; raise a `DataError` if the file is not one."""
     document = _document(path)
@@ -259,34 +245,11 @@ def _facts(report: Report, names: re.Pattern[str]) -> Facts:
     return {key: value for key, value in _machine_entries(report) if names.search(key)}
 
 
-def read_reports(path: Path) -> list[Report] | None:
-    """Return the report of a file, or the reports of a folder without trials; None if there is none."""
-    if is_report(path):
+def read_reports(path: Path) -> list[Report]:
+    """Return the report of a file, or the reports of a folder; raise a `DataError` if there is none."""
+    if not path.is_dir():
         return [read_report(path)]
-    if not path.is_dir() or (path / "trial.json").exists():
-        return None
-    try:
-        # The folder of a study has JSON files that are not reports.
-        if next(path.glob("*/trial.json"), None) is not None:
-            return None
-        files = sorted(file for file in path.glob("*.json") if file.is_file())
-    except OSError:
-        return None
-    return [read_report(file) for file in files] or None
-
-
-def read_both_sides(baseline: Path, candidate: Path) -> tuple[list[Report], list[Report]] | None:
-    """Return the reports of both sides, or None if neither has any; a report on one side only is an error."""
-    sides = [read_reports(baseline), read_reports(candidate)]
-    if sides == [None, None]:
-        return None
-    for path, side in zip((baseline, candidate), sides, strict=True):
-        if side is None:
-            reason = "this is no benchmark report" if path.exists() else "there is no such file"
-            message = f"{reason}, but the other side is a report"
-            raise DataError(
-                Problem(code="missing-report", location=str(path), message=message, valid="two reports, or two studies")
-            )
-    assert sides[0] is not None
-    assert sides[1] is not None
-    return sides[0], sides[1]
+    reports = [read_report(file) for file in sorted(path.glob("*.json")) if file.is_file()]
+    if not reports:
+        raise _error(path, "this folder has no `*.json` file", "a folder with a report for each run")
+    return reports

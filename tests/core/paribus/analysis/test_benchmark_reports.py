@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paribus.analysis.benchmark_reports import Report, check_same_machine, is_report, read_report
+from paribus.analysis.benchmark_reports import Report, check_same_machine, read_report
 from paribus.errors import DataError, NotComparableError
 
 Make = Callable[..., dict[str, Any]]
@@ -60,14 +60,6 @@ def test_contestants_in_turns_are_separate_benchmarks(tmp_path: Path, report: Ma
         ("test_step ours", (1e-6, 2e-6)),
         ("test_step floor", (1e-6, 1.5e-6)),
     ]
-
-
-def test_a_report_is_recognised_by_its_content(tmp_path: Path, report: Make) -> None:
-    assert is_report(saved(tmp_path, report(test_x=[1.0]), "0001_nightly"))
-    assert is_report(saved(tmp_path, "", "a.json"))  # and is told of when it is read
-    assert not is_report(saved(tmp_path, "base: bert-tiny", "study.yaml"))
-    assert not is_report(saved(tmp_path, "{base: bert-tiny}", "flow.yaml"))
-    assert not is_report(tmp_path)
 
 
 @pytest.mark.parametrize(

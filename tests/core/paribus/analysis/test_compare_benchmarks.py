@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paribus.analysis.benchmark_reports import read_both_sides, read_report
+from paribus.analysis.benchmark_reports import read_report, read_reports
 from paribus.analysis.compare_benchmarks import BenchmarkComparison, compare_benchmarks, format_interval
 from paribus.analysis.gates import check_benchmarks, parse_gates
 from paribus.errors import DataError, NotComparableError, SpecError
@@ -128,16 +128,12 @@ def test_every_output_format_has_every_row(tmp_path: Path, report: Make) -> None
     assert all(len(line) <= 50 for line in grid_text(comparison.grid(), 50).splitlines())
 
 
-def test_comparing_a_report_with_a_study_is_refused(tmp_path: Path, report: Make) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(report(test_a=timed(0))))
-    study = tmp_path / "study.yaml"
-    study.write_text("base: bert-tiny")
-    with pytest.raises(DataError, match="this is no benchmark report, but the other side is a report"):
-        read_both_sides(path, study)
-    with pytest.raises(DataError, match="there is no such file, but the other side is a report"):
-        read_both_sides(path, tmp_path / "nowhere.json")
-    assert read_both_sides(study, study) is None
+def test_the_reports_of_a_folder_are_its_json_files(tmp_path: Path, report: Make) -> None:
+    with pytest.raises(DataError, match=r"this folder has no `\*.json` file"):
+        read_reports(tmp_path)
+    for name in ("b.json", "a.json", "notes.txt"):
+        (tmp_path / name).write_text(json.dumps(report(test_a=timed(0))))
+    assert [Path(run.name).name for run in read_reports(tmp_path)] == ["a.json", "b.json"]
 
 
 @pytest.mark.parametrize(

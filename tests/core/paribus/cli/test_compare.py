@@ -1,4 +1,4 @@
-"""`paribus compare` of benchmark reports and trials; studies are tested in test_run.py."""
+"""`paribus compare-benchmarks` and `compare-trials`; `compare` is tested in test_run.py."""
 
 import csv
 import io
@@ -40,51 +40,54 @@ def _report() -> Callable[..., None]:
 def test_two_reports_are_compared_in_every_format(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
-    result = cli("compare", "a.json", "b.json")
+    result = cli("compare-benchmarks", "a.json", "b.json")
     assert (result.code, result.err) == (EXIT_OK, "")
     assert "test_a" in result.out
     assert "slower" in result.out
-    (row,) = json.loads(cli("compare", "a.json", "b.json", "--json").out)["rows"]
+    (row,) = json.loads(cli("compare-benchmarks", "a.json", "b.json", "--json").out)["rows"]
     assert {"benchmark", "metric", "n", "ratio", "low", "high", "verdict"} <= set(row)
     assert row["low"] < 1.3 < row["high"]
-    (record,) = csv.DictReader(io.StringIO(cli("compare", "a.json", "b.json", "--csv").out))
+    (record,) = csv.DictReader(io.StringIO(cli("compare-benchmarks", "a.json", "b.json", "--csv").out))
     assert float(record["ratio"]) == row["ratio"]
-    assert r"\toprule" in cli("compare", "a.json", "b.json", "--latex").out
-    assert "| `test_a` |" in cli("compare", "a.json", "b.json", "--markdown").out
+    assert r"\toprule" in cli("compare-benchmarks", "a.json", "b.json", "--latex").out
+    assert "| `test_a` |" in cli("compare-benchmarks", "a.json", "b.json", "--markdown").out
 
 
 def test_columns_are_chosen_in_every_format(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
     chosen = ("--columns", "verdict, benchmark")
-    assert "| **slower** | `test_a` |" in cli("compare", "a.json", "b.json", "--markdown", *chosen).out.splitlines()
-    assert "verdict & benchmark" in cli("compare", "a.json", "b.json", "--latex", *chosen).out
+    assert (
+        "| **slower** | `test_a` |"
+        in cli("compare-benchmarks", "a.json", "b.json", "--markdown", *chosen).out.splitlines()
+    )
+    assert "verdict & benchmark" in cli("compare-benchmarks", "a.json", "b.json", "--latex", *chosen).out
     assert ["slower", "test_a"] in [
-        line.split() for line in cli("compare", "a.json", "b.json", *chosen).out.splitlines()
+        line.split() for line in cli("compare-benchmarks", "a.json", "b.json", *chosen).out.splitlines()
     ]
-    csv_text = cli("compare", "a.json", "b.json", "--csv", "--columns", "benchmark,ratio").out
+    csv_text = cli("compare-benchmarks", "a.json", "b.json", "--csv", "--columns", "benchmark,ratio").out
     assert csv_text.splitlines()[0] == "benchmark,ratio"
 
 
 def test_an_unknown_column_is_one_clear_line(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     for shape in (["--markdown"], ["--latex"], ["--csv"], []):
-        result = cli("compare", "a.json", "a.json", *shape, "--columns", "benchmark,verdct")
+        result = cli("compare-benchmarks", "a.json", "a.json", *shape, "--columns", "benchmark,verdct")
         assert (result.code, result.out) == (EXIT_SPEC, "")
         assert 'unknown column "verdct"; did you mean "verdict"? valid: benchmark, ' in result.err
         assert result.err.count("\n") == 1
-    result = cli("compare", "a.json", "a.json", "--json", "--columns", "verdict")
+    result = cli("compare-benchmarks", "a.json", "a.json", "--json", "--columns", "verdict")
     assert result.code == EXIT_SPEC
 
 
 def test_a_tripped_gate_exits_with_1_and_a_reason(cli: Callable[..., Any], report: Callable[..., None]) -> None:
     report("a.json")
     report("b.json", 1.3, seed=1)
-    result = cli("compare", "a.json", "b.json", "--fail-if", "slower:5%", "--fail-if", "slower:90%")
+    result = cli("compare-benchmarks", "a.json", "b.json", "--fail-if", "slower:5%", "--fail-if", "slower:90%")
     assert result.code == EXIT_FAILED
     assert "gate slower:5% tripped: test_a: 1.2" in result.err
     assert "gate slower:90% held" in result.err
-    result = cli("compare", "b.json", "a.json", "--fail-if", "slower:5%", "--json")
+    result = cli("compare-benchmarks", "b.json", "a.json", "--fail-if", "slower:5%", "--json")
     assert result.code == EXIT_OK
     assert json.loads(result.out)["gates"] == [{"gate": "slower:5%", "tripped": [], "inconclusive": []}]
 
@@ -94,12 +97,12 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
 ) -> None:
     report("a.json")
     report("b.json", cores=64)
-    result = cli("compare", "a.json", "b.json")
+    result = cli("compare-benchmarks", "a.json", "b.json")
     assert result.code == EXIT_NOT_COMPARABLE
     assert result.err.startswith(
         "error[other-machine]: a.json and b.json differ in their machine: cpu.count 2 against 64"
     )
-    result = cli("compare", "a.json", "b.json", "--across-machines")
+    result = cli("compare-benchmarks", "a.json", "b.json", "--across-machines")
     assert result.code == EXIT_OK
     assert "ACROSS MACHINES" in result.out
 
@@ -107,28 +110,20 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["a.json"], EXIT_SPEC, "expected two benchmark reports, got one"),
-        (["a.json", "none.json"], EXIT_DATA, "there is no such file"),
-        (["a.json", "bad.json"], EXIT_DATA, "this is no JSON"),
+        (["compare-benchmarks", "a.json"], EXIT_SPEC, "Missing argument 'AFTER'"),
+        (["compare-benchmarks", "a.json", "none.json"], EXIT_DATA, "(none.json): this file could not be read"),
+        (["compare-benchmarks", "a.json", "bad.json"], EXIT_DATA, "(bad.json): this is no JSON"),
+        (["compare-benchmarks", "a.json", "folder"], EXIT_DATA, "(folder): this folder has no `*.json` file"),
         (
-            ["a.json", "a.json", "--fail-if", "slower"],
+            ["compare-benchmarks", "a.json", "a.json", "--fail-if", "slower"],
             EXIT_SPEC,
             "error[invalid-fail-condition] --fail-if: expected a gate, got `slower`",
         ),
-        (["a.json", "a.json", "--metric", "m"], EXIT_SPEC, "--metric has no effect on two benchmark reports"),
-        (
-            ["a.json", "a.json", "--strict"],
-            EXIT_SPEC,
-            "--strict has no effect on two benchmark reports; valid: --strict",
-        ),
-        (["a.json", "a.json", "--results", "r"], EXIT_SPEC, "--results has no effect on two benchmark reports"),
-        (
-            ["quickstart", "--metric", "val/clm/accuracy"],
-            EXIT_SPEC,
-            "--metric has no effect on a study; valid: --metric",
-        ),
-        (["quickstart", "--csv", "--latex"], EXIT_SPEC, "--csv and --latex are two formats; valid: one of them"),
-        (["quickstart", "--across-machines"], EXIT_SPEC, "--across-machines has no effect on a study; valid"),
+        (["compare-benchmarks", "a.json", "a.json", "--strict"], EXIT_SPEC, "No such option"),
+        (["compare-trials", "a", "b", "--strict", "--across-machines"], EXIT_SPEC, "contradict each other"),
+        (["compare", "quickstart", "other"], EXIT_SPEC, "unexpected extra argument (other)"),
+        (["compare", "a.json"], EXIT_SPEC, 'unknown study "a.json"'),
+        (["compare", "quickstart", "--csv", "--latex"], EXIT_SPEC, "two formats; valid: one of them"),
     ],
 )
 def test_bad_input_is_one_clear_line(
@@ -136,7 +131,8 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     report("a.json")
     Path("bad.json").write_text("{")
-    result = cli("compare", *words)
+    Path("folder").mkdir()
+    result = cli(*words)
     assert result.code == code
     assert expected in result.err
     assert result.err.count("\n") == 1
@@ -149,7 +145,7 @@ def test_reports_are_compared_without_torch_or_numpy(
     monkeypatch.chdir(tmp_path)
     report("a.json")
     code = (
-        "import sys; from paribus.cli.main import main; code = main(['compare', 'a.json', 'a.json']);"
+        "import sys; from paribus.cli.main import main; code = main(['compare-benchmarks', 'a.json', 'a.json']);"
         "heavy = {'torch', 'lightning', 'scipy', 'numpy'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
@@ -158,9 +154,7 @@ def test_reports_are_compared_without_torch_or_numpy(
 
 
 def test_an_unknown_trial_is_one_clear_line(cli: Callable[..., Any]) -> None:
-    result = cli("compare", "here", "there")
+    result = cli("compare-trials", "here", "there")
     assert result.code == EXIT_SPEC
-    assert result.err.startswith(
-        "error[usage]: expected a trial, a folder of trials or a benchmark report, got `here`; valid:"
-    )
+    assert result.err.startswith("error[usage]: expected a trial or a folder of trials, got `here`; valid:")
     assert result.err.count("\n") == 1
