@@ -10,16 +10,12 @@ from typing import Any, Final, final
 from paribus.analysis.compare import compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
-from paribus.analysis.scale_transfer import (
-    matched_option_notes,
-    matching_note,
-    mismatch_note,
-    transfer_sections,
-    tuning_sections,
-)
+from paribus.analysis.matching_notes import matched_option_notes, matching_note, mismatch_note
+from paribus.analysis.scale_transfer import transfer_sections
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
+from paribus.analysis.tuning_section import tuning_sections
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting

@@ -17,6 +17,7 @@ MIN_EXPONENTIAL: Final = 1e7
 DEFAULT_DECIMALS: Final = 3  # for rows without intervals and differences
 EXTRA_DECIMALS: Final = 2  # maximum of decimals that a table has beyond what its coarsest row needs
 MAX_NAMES: Final = 8  # names in one line of text; a count stands for the rest
+MAX_VALUES: Final = 12  # values of options in one line of text
 
 
 def clean(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Sections on all settings of a study: transfer of verdicts between scales, matching, and tuning."""
+"""Transfer of verdicts, and of the order of variants, between the scales of a study."""
 
 from __future__ import annotations
 
@@ -13,18 +13,13 @@ from paribus.analysis.formatting import NO_VALUE, format_bare_difference, percen
 from paribus.analysis.p_values import summarise, t_quantile
 from paribus.analysis.table import Row, Section, Table
 from paribus.errors import join_names
-from paribus.planning.plan import Plan
-from paribus.planning.settings import BEST, SAME, Setting
-from paribus.planning.tuning import Candidate, VariantTuning, format_cell, pending_notes
-from paribus.studies.designs import format_value
+from paribus.planning.settings import Setting
 from paribus.studies.study import Study
 
 Transfer = Literal["transfers", "reverses", "undecided"]
 
 DRAWS: Final = 1_000
 NORMAL_QUANTILE: Final = 1.959963984540054  # of 97.5 %: ends of a 95 % interval, in standard deviations
-MAX_MISMATCH: Final = 0.05  # a variant farther from the baseline's budget is not matched
-MAX_VALUES: Final = 12  # values in one line of text
 DECIDED: Final = ("better", "worse", "equivalent")
 
 
@@ -146,9 +141,6 @@ def _resampled_means(scale: _Scale, rng: random.Random, alpha: float) -> list[fl
     ]
 
 
-Records = Mapping[str, Mapping[str, Any]]
-
-
 def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Section]:
     """Yield a section on the transfer of verdicts and orders between scales, for each kind of matching."""
     tables_by_matching: dict[str, dict[str, Table]] = {}
@@ -247,142 +239,3 @@ def _order_text(first_scale: str, second_scale: str, agreement: RankAgreement) -
         "undecided": "is undecided, as other seeds may give another order",
     }
     return f"{subject} {verbs[agreement.verdict]}: {tau}"
-
-
-# -------------------------------------------------------------------------------------------------------- matching
-def matching_note(setting: Setting) -> str:
-    """Describe the matched option of every variant with its residual; empty without matching."""
-    match = setting.study.match
-    if match is None or not setting.matched:
-        return ""
-    texts = (
-        f"{name} {match_result.value:g} ({match_result.residual_text})"
-        for name, match_result in setting.matched.items()
-    )
-    machines = {
-        match_result.timing.machine: match_result.timing.when
-        for match_result in setting.matched.values()
-        if match_result.timing
-    }
-    measured = (
-        f"; measured in turns on {join_names(f'{name}, {when}' for name, when in machines.items())}" if machines else ""
-    )
-    return f"Matched on {match.on} by {match.by}: {join_names(texts, MAX_VALUES)}{measured}."
-
-
-def matched_option_notes(setting: Setting) -> dict[str, str]:
-    """Return a note on the matched option for each variant, for its certificate."""
-    match = setting.study.match
-    if match is None:
-        return {}
-    return {name: f"matched on {match.on} by {match.by}={match_result.value:g}: {match_result.residual_text}"
-            for name, match_result in setting.matched.items()}  # fmt: skip
-
-
-def mismatch_note(setting: Setting) -> str:
-    """Describe the variants that are more than 5 % off the baseline's budget, and changes since steps were timed."""
-    match = setting.study.match
-    timing_changes = dict.fromkeys(
-        line for match_result in setting.matched.values() if match_result.timing for line in match_result.timing.changes
-    )
-    changes_text = f"Since the steps were timed for the match, {join_names(timing_changes)}." if timing_changes else ""
-    unmatched = [
-        f"{name} ({match_result.residual:+.1%})"
-        for name, match_result in setting.matched.items()
-        if abs(match_result.residual) > MAX_MISMATCH
-    ]
-    if match is None or not unmatched:
-        return changes_text
-    names = join_names(unmatched, MAX_VALUES)
-    text = f"No value of {match.by} matches the baseline's {match.on}, so these variants are not matched: {names}."
-    return f"{text} {changes_text}".rstrip()
-
-
-# ---------------------------------------------------------------------------------------------------------- tuning
-def tuning_sections(plan: Plan, records: Records) -> Iterator[Section]:
-    """Yield a section on the tuned values of each variant and the cost of tuning; nothing without tuning."""
-    tune = plan.study.tune
-    if tune is None:
-        return
-    owner = "its own" if len(tune.seeds) == 1 else "their own"
-    seeds = f"{plural(len(tune.seeds), 'seed')} of {owner} ({join_names(tune.seeds, 4)})"
-    cost = _cost(plan, records)
-    pending = tuple(pending_notes(plan.tuned))
-    yield Section(
-        key="tuning",
-        title=f"tuned: {join_names(tune.values)}",
-        lines=(
-            f"`{SAME}`: every variant with its own values; `{BEST}`: each with the values chosen here.",
-            *(_choice_text(variant_tuning, plan) for variant_tuning in plan.tuned),
-            *pending,
-            _cost_text(cost, seeds),
-        ),
-        document={
-            "seeds": list(tune.seeds),
-            **cost,
-            "choices": [_choice_json(variant_tuning) for variant_tuning in plan.tuned],
-        },
-        ok=plan.is_complete and not any(candidate.failed for tuned in plan.tuned for candidate in tuned.candidates),
-    )
-
-
-def _choice_text(tuned: VariantTuning, plan: Plan) -> str:
-    """`attention=mqa: optimizer.lr=0.002 is its best (2.31; 0.001: 2.35, 0.004: diverged 1/2)`."""
-    setting_name = plan.setting(tuned.setting).label
-    label = f"{tuned.variant}, {setting_name}" if setting_name else tuned.variant
-    alternatives = join_names((_candidate_text(candidate) for candidate in tuned.candidates), MAX_VALUES)
-    if tuned.best is None:
-        return f"{label}: not chosen yet ({alternatives})"
-    chosen, is_default = tuned.candidates[tuned.best], tuned.best == tuned.default
-    if chosen.mean is None:
-        return f"{label}: default {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
-    edge = f"; best at the edge of the tried values: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
-    return f"{label}: best at {format_cell(chosen.cell)}{', the default' if is_default else ''} ({alternatives}){edge}"
-
-
-def _candidate_text(candidate: Candidate) -> str:
-    values = " ".join(format_value(value) for _, value in candidate.cell)
-    if candidate.pending:
-        return f"{values}: {candidate.pending} of {len(candidate.trials)} without a record"
-    if candidate.failed:
-        return f"{values}: failed {candidate.failed}/{len(candidate.trials)}, not eligible"
-    if candidate.mean is None:
-        return f"{values}: diverged {candidate.diverged}/{len(candidate.trials)}"
-    return f"{values}: {candidate.mean:.4g}"
-
-
-def _cost(plan: Plan, records: Records) -> dict[str, Any]:
-    """Return the cost of all trials of the tuning that have a record."""
-    trials = {trial.identity for tuned in plan.tuned for trial in tuned.trials}
-    tuning_records = [records[identity] for identity in trials if identity in records]
-    flops = [record["result"].get("total_flops") for record in tuning_records]
-    seconds = [record["provenance"].get("training_seconds") or 0.0 for record in tuning_records]
-    total = math.fsum(amount for amount in flops if amount) if all(amount is not None for amount in flops) else None
-    return {"trials": len(trials), "records": len(tuning_records), "total_flops": total, "seconds": math.fsum(seconds)}
-
-
-def _cost_text(cost: Mapping[str, Any], seeds: str) -> str:
-    flops = "" if not cost["total_flops"] else f", {cost['total_flops']:.3g} FLOPs"
-    prefix = "" if cost["records"] == cost["trials"] else f"{cost['records']} of "
-    text = f"{prefix}{plural(cost['trials'], 'trial')} on {seeds}{flops}, {cost['seconds']:.0f} s of training"
-    return f"Tuning took {text}; no verdict and no cost in a table includes these trials."
-
-
-def _choice_json(tuned: VariantTuning) -> dict[str, Any]:
-    return {
-        "setting": tuned.setting,
-        "variant": tuned.variant,
-        "chosen": None if tuned.chosen is None else dict(tuned.chosen),
-        "default": dict(tuned.candidates[tuned.default].cell),
-        "edges": list(tuned.edge_keys),
-        "tried": [
-            {
-                "values": dict(candidate.cell),
-                "mean": candidate.mean,
-                "diverged": candidate.diverged,
-                "failed": candidate.failed,
-                "pending": candidate.pending,
-            }
-            for candidate in tuned.candidates
-        ],
-    }

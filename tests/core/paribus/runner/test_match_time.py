@@ -13,7 +13,7 @@ import pytest
 
 import paribus
 from paribus.analysis.api import comparison_spec
-from paribus.analysis.scale_transfer import matching_note, mismatch_note
+from paribus.analysis.matching_notes import matching_note, mismatch_note
 from paribus.errors import ParibusError, SpecError
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
