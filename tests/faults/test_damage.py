@@ -19,8 +19,7 @@ from paribus.runner.signals import StopRequest
 from paribus.runner.worker import WorkerRequest, run_request
 from paribus.storage.atomic import DAMAGED_SUFFIX, canonical_json
 from paribus.storage.saved_model import RECORD
-from paribus.storage.store import PROGRESS, Store, Trial
-from paribus.train.trial import CHECKPOINTS
+from paribus.storage.store import CHECKPOINTS, PROGRESS, Store, Trial
 from paribus.train.trial_options import TrialOptions
 
 STEPS = 6

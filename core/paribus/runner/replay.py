@@ -27,13 +27,12 @@ from paribus.storage.atomic import write_json
 from paribus.storage.engine import engine_hash, is_proven_equal
 from paribus.storage.lock import LOCK
 from paribus.storage.saved_model import RECORD
-from paribus.storage.store import FAILURE, FINISHED, TRIAL, Store, Trial
+from paribus.storage.store import CHECKPOINTS, FAILURE, FINISHED, TRIAL, Store, Trial
 from paribus.train.trial_options import TrialOptions
 
 MAX_NAMES: Final = 8  # in a note
 STEPS: Final = 8  # replayed from the beginning of a long trial
 SHORT_SECONDS: Final = 120.0  # a trial that trained no longer is replayed whole
-CHECKPOINTS: Final = "checkpoints"  # folder of a trial; the name is that of `paribus.train.trial`, without torch
 OWN_FILES: Final = frozenset({RECORD, TRIAL, FAILURE, LOCK})  # of a trial's folder, which a kept record writes anew
 
 Run = Callable[[Sequence[Trial], Store, RunOptions], None]  # runs trials that have no record in a store

@@ -30,6 +30,7 @@ TRIAL = "trial.json"
 FAILURE = "failure.json"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
+CHECKPOINTS = "checkpoints"  # folder of a trial
 LOGS = "logs"  # output of loggers, for all trials
 LOOKS = "looks.jsonl"
 REHEARSALS = "rehearsals"  # first steps in other processes, by identity

@@ -12,23 +12,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-import torch
 from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from paribus.assembly.build import as_list
-from paribus.assembly.cost import model_cost, training_flops
 from paribus.assembly.devices import determinism_restored
 from paribus.datamodule.data import Data
 from paribus.datamodule.encoding import dropped_summary
 from paribus.datamodule.tokenizer_state import TextCodec, write_text
 from paribus.errors import Problem, SpecError
 from paribus.evidence.ablation_probe import probe_variant
-from paribus.evidence.digests import initial_tensors, tensor_digest, untrained_outputs_digest, validation_digest
+from paribus.evidence.digests import initial_tensors, untrained_outputs_digest, validation_digest
 from paribus.evidence.provenance import provenance, reset_peak_memory
-from paribus.evidence.step_checks import StepChecks
 from paribus.models.adapt import initial_model
 from paribus.models.assemble import build_data, load_corpus
 from paribus.models.checkpoint import (
@@ -36,14 +32,10 @@ from paribus.models.checkpoint import (
     UnusableCheckpoints,
     environment_fingerprint,
     load_latest,
-    optimizer_digest,
-    parameter_digest,
     save_weights,
 )
-from paribus.models.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device, unsharded
-from paribus.models.evaluate import learning_thresholds, unigram_baselines
+from paribus.models.distributed import ProcessRank, lightning_strategy, run_distributed, set_current_device
 from paribus.models.layers import configure_layers, report_compile_errors
-from paribus.models.lightning_module import Model
 from paribus.models.precision import matmul_precision
 from paribus.models.training_clock import TrainingClock
 from paribus.registry import Registry
@@ -51,6 +43,7 @@ from paribus.specs.fields import EMA_DECAY
 from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
 from paribus.storage.saved_model import RECORD, WEIGHTS
+from paribus.storage.store import CHECKPOINTS
 from paribus.train.logger_callback import LoggerCallback
 from paribus.train.measures import MeasureRunner, Writer, measure_runner
 from paribus.train.trial_callback import (
@@ -62,8 +55,8 @@ from paribus.train.trial_callback import (
     checkpoint_writer,
 )
 from paribus.train.trial_options import LoggerRun, TrialOptions
+from paribus.train.trial_result import training_costs, trial_result
 
-CHECKPOINTS = "checkpoints"
 DEFAULT_STEPS = 200
 
 Spec = Mapping[str, Any]
@@ -111,130 +104,192 @@ def run_trial(spec: Spec, classes: Registry, context: TrialContext) -> Record:
 
 
 def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
-    started = time.time()
-    _silence_lightning()
-    text = load_corpus(spec, classes)
-    probe = probe_variant(spec, context.changes, classes, text, context.baseline_values)
-    reset_peak_memory()
-    if text.built and dropped_summary(text.dropped):  # once a study, not for each of its trials
-        context.on_message(f"dropped from the corpus: {dropped_summary(text.dropped)}")
-    model, adaptation = initial_model(spec, classes, text, measured=True)
-    data = build_data(spec, classes, text)
-    clock = TrainingClock(max_seconds(spec["trainer"]))
-    max_steps = (spec["trainer"] or {}).get("max_steps") or (DEFAULT_STEPS if clock.limit is None else None)
-    steps = max_steps or UNLIMITED_STEPS
-    model.steps = data.steps = max_steps
-    model.clock = None if max_steps else clock
-    previous_flops = model.flops
-    examples = dropped_summary({reason: count for reason, count in data.dropped.items() if reason not in text.dropped})
-    if examples:
-        context.on_message(f"dropped from the examples: {examples}")
-    _check_duration(data)
-    measures = measure_runner(spec, classes, model, data, context.writer)
-    callback = _trial_callback(model, data, steps, clock, context, measures)
-    callbacks: list[Callback] = [callback]
-    logger: LoggerCallback | None = None
-    if context.logger_run is not None:
-        logger = LoggerCallback(callback, spec, context.options.loggers, context.logger_run, context.on_message)
-        callbacks.append(logger)
-    trainer = _trainer(spec, steps if max_steps else -1, callbacks, context)
-    device = trainer.strategy.root_device  # that of the model is the CPU before and after the training
-    set_current_device(device)
-    reset_peak_memory(device)
-    _resume(callback, device, context)
-    if max_steps:
-        trainer.fit_loop.epoch_loop.max_steps = steps - callback.step  # Lightning counts the steps of this process
-    if not callback.initial and context.rank.is_first:
-        callback.initial = _initial_digests(model, data, callback.checks)
-    layers = configure_layers(model, spec["trainer"], device)
-    if layers.note:
-        context.on_message(layers.note)
-    diverged = None if callback.step >= steps else _fit(spec, trainer, model, data, context, logger)
-    record: Record = {
-        "identity": context.identity,
-        "spec": dict(spec),
-        "result": {
-            **_result(spec, model, data, callback, trainer, diverged),
-            **_flops(model, callback.step * data.batch_size, previous_flops),
-            **({} if adaptation is None else {"from": adaptation.to_json()}),
-        },
-        "provenance": {
-            **provenance(started, clock.seconds, context.options.contended, device),
-            **({} if clock.limit is None else {"spent_seconds": clock.spent}),
-            "compiled_layers": layers.compiled,
-            "compiled_losses": layers.losses,
-            **probe.to_json(),
-        },
-    }
-    is_first = context.rank.is_first
-    if diverged is None:
-        metadata = {"identity": context.identity}
-        save_weights(context.folder / WEIGHTS, model, metadata, write=is_first, files=context.files)
-    if not is_first:
-        return record
-    if diverged is None:
-        write_text(context.folder, TextCodec.of(text), files=context.files)
-    write_json(context.folder / RECORD, record, files=context.files)
-    if context.hooks is not None:
-        context.hooks.trial_finished(spec=spec, record=record)
+    """Run a trial in one of its processes, and return its record."""
+    for name in ("lightning.pytorch", "lightning.fabric"):  # their advice is for interactive use
+        logging.getLogger(name).setLevel(logging.ERROR)
+    training = _Training(spec, classes, context)
+    training.resume()
+    training.store_initial_digests()
+    training.configure_layers()
+    diverged = training.fit()
+    record = training.record(diverged)
+    training.write(record, has_weights=diverged is None)
     return record
 
 
-def _trial_callback(
-    model: Model, data: Data, steps: int, clock: TrainingClock, context: TrialContext, measures: MeasureRunner | None
-) -> TrialCallback:
-    """Return the callback of a trial, at its first step."""
+@final
+class _Training:
+    """Trial in one of its processes: its model, data, callback and trainer, and the steps to its record."""
+
+    def __init__(self, spec: Spec, classes: Registry, context: TrialContext) -> None:
+        self.spec, self.context, self.started = spec, context, time.time()
+        self.text = load_corpus(spec, classes)
+        self.probe = probe_variant(spec, context.changes, classes, self.text, context.baseline_values)
+        reset_peak_memory()
+        if self.text.built:  # once a study, not for each of its trials
+            self._report_dropped("corpus", self.text.dropped)
+        self.model, self.adaptation = initial_model(spec, classes, self.text, measured=True)
+        self.previous_flops = self.model.flops
+        self.data = build_data(spec, classes, self.text)
+        self.clock = TrainingClock(max_seconds(spec["trainer"]))
+        self._set_steps()
+        dropped = {reason: count for reason, count in self.data.dropped.items() if reason not in self.text.dropped}
+        self._report_dropped("examples", dropped)
+        _check_duration(self.data)
+        self.callback = self._make_callback(measure_runner(spec, classes, self.model, self.data, context.writer))
+        self.logger = self._make_logger()
+        callbacks = [self.callback] if self.logger is None else [self.callback, self.logger]
+        self.trainer = _trainer(spec, self.max_steps or -1, callbacks, context)
+        self.device = self.trainer.strategy.root_device  # that of the model is the CPU before and after the training
+        set_current_device(self.device)
+        reset_peak_memory(self.device)
+
+    def _report_dropped(self, source: str, dropped: Mapping[str, int]) -> None:
+        summary = dropped_summary(dropped)
+        if summary:
+            self.context.on_message(f"dropped from the {source}: {summary}")
+
+    def _set_steps(self) -> None:
+        """Set the number of steps, which is open where only the time is limited."""
+        default = DEFAULT_STEPS if self.clock.limit is None else None
+        self.max_steps: int | None = (self.spec["trainer"] or {}).get("max_steps") or default
+        self.steps = self.max_steps or UNLIMITED_STEPS
+        self.model.steps = self.data.steps = self.max_steps
+        self.model.clock = None if self.max_steps else self.clock
+
+    def _make_callback(self, measures: MeasureRunner | None) -> TrialCallback:
+        """Return the callback of a trial, at its first step."""
+        context, evaluations = self.context, self.data.options.evaluations
+        callback = TrialCallback(
+            self.model,
+            self.data,
+            steps=self.steps,
+            evaluation_steps=[-(-self.steps * (index + 1) // evaluations) for index in range(evaluations)],
+            save_checkpoint=checkpoint_writer(context.folder / CHECKPOINTS, context.identity, context.files),
+            is_checkpoint_due=_checkpoint_timer(context.options),
+            should_stop=context.should_stop,
+            on_step=context.on_step,
+            measure=measures,
+            clock=self.clock,
+        )
+        callback.rank = context.rank
+        callback.exchange_steps = math.gcd(LOSS_READ_INTERVAL, context.options.checkpoint_steps or 0)
+        callback.ema_decay = (self.model.spec["trainer"] or {}).get(EMA_DECAY.name)
+        return callback
+
+    def _make_logger(self) -> LoggerCallback | None:
+        run, options = self.context.logger_run, self.context.options
+        if run is None:
+            return None
+        return LoggerCallback(self.callback, self.spec, options.loggers, run, self.context.on_message)
+
+    def resume(self) -> None:
+        """Resume from the latest checkpoint, if there is one."""
+        context = self.context
+        fingerprint = environment_fingerprint(self.device)
+        checkpoint = load_latest(context.folder / CHECKPOINTS, context.identity, fingerprint, files=context.files)
+        if isinstance(checkpoint, (Checkpoint, UnusableCheckpoints)):
+            for line in checkpoint.notes:
+                context.on_message(line)
+        if isinstance(checkpoint, Checkpoint):
+            self.callback.resume(checkpoint)
+        if self.max_steps:  # Lightning counts the steps of this process
+            self.trainer.fit_loop.epoch_loop.max_steps = self.steps - self.callback.step
+
+    def store_initial_digests(self) -> None:
+        """Store digests of the untrained model and of the validation examples; they change no parameter."""
+        if self.callback.initial or not self.context.rank.is_first:
+            return
+        self.callback.checks.store_parameters()
+        self.callback.initial = {
+            "tensors": initial_tensors(self.model),
+            "outputs": untrained_outputs_digest(self.model, self.data),
+            "validation": validation_digest(self.data),
+        }
+        self.callback.checks.compare_parameters()
+
+    def configure_layers(self) -> None:
+        """Compile the layers, as far as the spec and the device have them compiled."""
+        self.layers = configure_layers(self.model, self.spec["trainer"], self.device)
+        if self.layers.note:
+            self.context.on_message(self.layers.note)
+
+    def fit(self) -> DivergedError | None:
+        """Train the model, and return the error of a training that diverged."""
+        context = self.context
+        if self.callback.step >= self.steps:
+            return None
+        if context.hooks is not None and context.rank.is_first:
+            context.hooks.trial_started(spec=self.spec, model=self.model, trainer=self.trainer)
+        failure: DivergedError | InterruptedTrialError | None = None  # handled below, without Lightning's frames
+        status = "failed"
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", module="lightning")
+                try:
+                    with report_compile_errors():
+                        self.trainer.fit(self.model, self.data)
+                    status = "success"
+                except DivergedError as error:
+                    failure = error
+                except InterruptedTrialError as error:
+                    failure, status = error, "aborted"
+        finally:
+            if self.logger is not None:
+                self.logger.close(status)
+        if isinstance(failure, InterruptedTrialError):
+            raise failure
+        return failure
+
+    def record(self, diverged: DivergedError | None) -> Record:
+        """Return the record: the trial's identity, spec and result, and how it came about."""
+        clock = self.clock
+        return {
+            "identity": self.context.identity,
+            "spec": dict(self.spec),
+            "result": {
+                **trial_result(self.spec, self.callback, self.trainer, diverged),
+                **training_costs(self.model, self.callback.step * self.data.batch_size, self.previous_flops),
+                **({} if self.adaptation is None else {"from": self.adaptation.to_json()}),
+            },
+            "provenance": {
+                **provenance(self.started, clock.seconds, self.context.options.contended, self.device),
+                **({} if clock.limit is None else {"spent_seconds": clock.spent}),
+                "compiled_layers": self.layers.compiled,
+                "compiled_losses": self.layers.losses,
+                **self.probe.to_json(),
+            },
+        }
+
+    def write(self, record: Record, *, has_weights: bool) -> None:
+        """Write the weights, which all processes of the trial have parts of, and from the first one the record."""
+        context, is_first = self.context, self.context.rank.is_first
+        if has_weights:
+            metadata = {"identity": context.identity}
+            save_weights(context.folder / WEIGHTS, self.model, metadata, write=is_first, files=context.files)
+        if not is_first:
+            return
+        if has_weights:
+            write_text(context.folder, TextCodec.of(self.text), files=context.files)
+        write_json(context.folder / RECORD, record, files=context.files)
+        if context.hooks is not None:
+            context.hooks.trial_finished(spec=self.spec, record=record)
+
+
+def _checkpoint_timer(options: TrialOptions) -> Callable[[int], bool]:
+    """Return a function of a step that returns whether a checkpoint is due."""
     last_save = time.monotonic()
 
     def is_checkpoint_due(step: int) -> bool:
         nonlocal last_save
-        if context.options.checkpoint_steps is not None:
-            return step % context.options.checkpoint_steps == 0
-        if time.monotonic() - last_save < context.options.checkpoint_seconds:
+        if options.checkpoint_steps is not None:
+            return step % options.checkpoint_steps == 0
+        if time.monotonic() - last_save < options.checkpoint_seconds:
             return False
         last_save = time.monotonic()
         return True
 
-    evaluations = data.options.evaluations
-    callback = TrialCallback(
-        model,
-        data,
-        steps=steps,
-        evaluation_steps=[-(-steps * (index + 1) // evaluations) for index in range(evaluations)],
-        save_checkpoint=checkpoint_writer(context.folder / CHECKPOINTS, context.identity, context.files),
-        is_checkpoint_due=is_checkpoint_due,
-        should_stop=context.should_stop,
-        on_step=context.on_step,
-        measure=measures,
-        clock=clock,
-    )
-    callback.rank = context.rank
-    callback.exchange_steps = math.gcd(LOSS_READ_INTERVAL, context.options.checkpoint_steps or 0)
-    callback.ema_decay = (model.spec["trainer"] or {}).get(EMA_DECAY.name)
-    return callback
-
-
-def _resume(callback: TrialCallback, device: torch.device, context: TrialContext) -> None:
-    """Resume from the latest checkpoint, if there is one."""
-    fingerprint = environment_fingerprint(device)
-    checkpoint = load_latest(context.folder / CHECKPOINTS, context.identity, fingerprint, files=context.files)
-    if isinstance(checkpoint, (Checkpoint, UnusableCheckpoints)):
-        for line in checkpoint.notes:
-            context.on_message(line)
-    if isinstance(checkpoint, Checkpoint):
-        callback.resume(checkpoint)
-
-
-def _initial_digests(model: Model, data: Data, checks: StepChecks) -> dict[str, Any]:
-    """Return digests of the untrained model and of the validation examples, and check that they change no parameter."""
-    checks.store_parameters()
-    digests = {
-        "tensors": initial_tensors(model),
-        "outputs": untrained_outputs_digest(model, data),
-        "validation": validation_digest(data),
-    }
-    checks.compare_parameters()
-    return digests
+    return is_checkpoint_due
 
 
 @final
@@ -280,110 +335,9 @@ def _trainer(spec: Spec, steps: int, callbacks: Sequence[Callback], context: Tri
         raise SpecError(Problem(code="trainer-error", path="trainer", message=message, valid=valid)) from error
 
 
-def _fit(
-    spec: Spec, trainer: Trainer, model: Model, data: Data, context: TrialContext, logger: LoggerCallback | None
-) -> DivergedError | None:
-    """Train the model, and return the error of a training that diverged."""
-    if context.hooks is not None and context.rank.is_first:
-        context.hooks.trial_started(spec=spec, model=model, trainer=trainer)
-    failure: DivergedError | InterruptedTrialError | None = None  # handled below, without Lightning's frames
-    status = "failed"
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            try:
-                with report_compile_errors():
-                    trainer.fit(model, data)
-                status = "success"
-            except DivergedError as error:
-                failure = error
-            except InterruptedTrialError as error:
-                failure, status = error, "aborted"
-    finally:
-        if logger is not None:
-            logger.close(status)
-    if isinstance(failure, InterruptedTrialError):
-        raise failure
-    return failure
-
-
 def _check_duration(data: Data) -> None:
     """Reject objectives that change during training where the number of steps is not known."""
     if data.steps is None and data.changes_during_training():
         message = "an objective changes during training, but a budget in seconds leaves the number of steps open"
         valid = "a budget in steps, tokens or FLOPs, or an objective that does not change"
         raise SpecError(Problem(code="does-not-fit", path="trainer.max_time", message=message, valid=valid))
-
-
-def _silence_lightning() -> None:
-    """Silence Lightning's advice, which is for interactive use."""
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def _result(
-    spec: Spec,
-    model: Model,
-    data: Data,
-    callback: TrialCallback,
-    trainer: Trainer,
-    diverged: DivergedError | None,
-) -> dict[str, Any]:
-    """Return the part of the record that must be bitwise equal when the trial is run again."""
-    length = spec["dims"]["length"]
-    with unsharded(model):
-        cost, baselines = model_cost(model.assembled, length), unigram_baselines(model, data)
-    text = data.encoded
-    result: dict[str, Any] = {
-        "state": "done" if diverged is None else "diverged",
-        "steps": callback.step,
-        "tokens": callback.step * data.batch_size * length,
-        "metrics": {} if diverged else {key: value for key, value in callback.curve[-1].items() if key != "step"},
-        "curve": callback.curve,
-        "losses": callback.losses,
-        "unigram_baseline": baselines,
-        "learned_below": learning_thresholds(model, baselines, data.encoded),
-        "parameters": cost.parameters,
-        "flops_per_token": cost.flops_per_token,
-        "cache_bytes_per_token": cost.cache_bytes_per_token(),
-        "data": {
-            "corpus": text.fingerprint,
-            "tokenizer": text.tokenizer_fingerprint,
-            "lost_bytes": text.lost,
-            "dropped": data.dropped,
-            "validation_examples": [data.val_count, data.val_examples.count],  # evaluated, in the split
-            "full_validation": data.val_count == data.val_examples.count,
-            **({} if data.fill is None else {"fill": data.fill}),
-        },
-        "objectives": [node["name"] for node in as_list(spec["objective"])],
-        "certificate": {
-            **callback.initial,
-            "batches": callback.batches,
-            "order": callback.order,
-            "batch_digests": callback.batch_digests,
-            "losses": tensor_digest(torch.tensor(callback.losses, dtype=torch.float64)),
-            "no_gradient": callback.no_gradient,
-            "optimizer_options": callback.optimizer_options,
-            **callback.checks.to_json(),
-        },
-    }
-    if callback.clock.limit is not None:
-        result["time_budget"] = {"seconds": callback.clock.limit, "clock": callback.clock.clock}
-    if callback.unmeasured:
-        result["unmeasured"] = callback.unmeasured
-    if diverged is not None:
-        return {**result, "diverged": {"step": diverged.step, "last_loss": diverged.last_loss}}
-    optimizer = trainer.optimizers[0] if trainer.optimizers else None
-    digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
-    if optimizer is not None:
-        digests["optimizer"] = optimizer_digest(optimizer, model)
-    return {**result, "digests": digests}
-
-
-def _flops(model: Model, examples: int, previous: int | None) -> dict[str, int]:
-    """Return the FLOPs of the training, and with those of the model it started from, where they are known."""
-    length = model.spec["dims"]["length"]
-    teacher = None if model.teacher is None else model.teacher.assembled
-    with unsharded(model):
-        flops = examples * training_flops(model.assembled, length, teacher)
-    return {"training_flops": flops, **({} if previous is None else {"total_flops": previous + flops})}
