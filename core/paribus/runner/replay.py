@@ -6,37 +6,34 @@ checkpoint. If all is equal, the records of this variant count as records of the
 
 from __future__ import annotations
 
-import math
-import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.errors import ParibusError, join_names
+from paribus.errors import join_names
 from paribus.planning.api import PlannedStudy
 from paribus.planning.comparability import engine_of
 from paribus.planning.older_records import DATA, ENGINE, OlderRecord, older_records
 from paribus.runner.jobs import RunOptions
+from paribus.runner.kept_records import keep_record, link_file
 from paribus.runner.progress import TrialGroup, trial_group
-from paribus.storage.atomic import write_json
+from paribus.runner.result_differences import Document, environment_change, first_difference
 from paribus.storage.engine import engine_hash, is_proven_equal
 from paribus.storage.lock import LOCK
-from paribus.storage.saved_model import RECORD
-from paribus.storage.store import CHECKPOINTS, FAILURE, FINISHED, TRIAL, Store, Trial
+from paribus.storage.store import CHECKPOINTS, FINISHED, Store, Trial
 from paribus.train.trial_options import TrialOptions
 
 MAX_NAMES: Final = 8  # in a note
 STEPS: Final = 8  # replayed from the beginning of a long trial
 SHORT_SECONDS: Final = 120.0  # a trial that trained no longer is replayed whole
-OWN_FILES: Final = frozenset({RECORD, TRIAL, FAILURE, LOCK})  # of a trial's folder, which a kept record writes anew
+
+REPLAY_PREFIX: Final = ".replay-"  # of the folders of replays, beside those of the trials
 
 Run = Callable[[Sequence[Trial], Store, RunOptions], None]  # runs trials that have no record in a store
-Document = Mapping[str, Any]
 
 
 @final
@@ -94,7 +91,7 @@ def verify_records(planned: PlannedStudy, run: Run, *, whole: bool = False) -> l
         result = _after_parents(planned, decided[index], kept)
         if result.is_equal:
             for older in result.records:
-                keep_record(planned.store, older, result)
+                keep_record(planned.store, older, replayed=result.older.record["identity"], steps=result.steps)
                 kept[older.record["identity"]] = older.trial.identity
         results.append(result)
     return results
@@ -162,8 +159,8 @@ def _run_replays(
     if not to_run:
         return {}
     results: dict[int, Replay] = {}
-    with tempfile.TemporaryDirectory(prefix=".replay-", dir=store.root) as folder:
-        beginnings, ends = Store(Path(folder), "beginnings"), Store(Path(folder), "ends")
+    with _replay_folder(store) as folder:
+        beginnings, ends = Store(folder, "beginnings"), Store(folder, "ends")
         long = {index: older for index, older in to_run.items() if _is_long(older) and not whole}
         if long:
             options = RunOptions(rehearse=False, trial=TrialOptions(stop_at_step=STEPS))
@@ -183,6 +180,18 @@ def _run_replays(
                 compared = _compare_end(ends, older, groups[index])
                 results[index] = replace(compared, steps=STEPS) if index in long and compared.is_equal else compared
     return results
+
+
+@contextmanager
+def _replay_folder(store: Store) -> Iterator[Path]:
+    """Make a temporary folder that is locked while it is used; delete those whose processes were killed."""
+    for folder in store.root.glob(f"{REPLAY_PREFIX}*"):
+        lock = store.lock(folder.name)
+        if (folder / LOCK).exists() and lock.try_acquire():
+            shutil.rmtree(folder, ignore_errors=True)
+            lock.release()
+    with tempfile.TemporaryDirectory(prefix=REPLAY_PREFIX, dir=store.root) as name, store.lock(Path(name).name):
+        yield Path(name)
 
 
 def _is_long(older: OlderRecord) -> bool:
@@ -206,7 +215,7 @@ def _copy_checkpoints(store: Store, ends: Store, older: OlderRecord) -> bool:
     target = ends.folder(older.record["identity"]) / CHECKPOINTS
     for file in files:
         target.mkdir(parents=True, exist_ok=True)
-        _link(file, target / file.name)
+        link_file(file, target / file.name)
     return bool(files)
 
 
@@ -250,7 +259,7 @@ def _compare_end(ends: Store, older: OlderRecord, group: tuple[OlderRecord, ...]
     if record is None:
         return replace(result, difference=_failure(ends, identity))
     difference = _describe(first_difference(older.record["result"], record["result"]), older)
-    environment = _environment_change(older.record["provenance"], record["provenance"]) if difference else ""
+    environment = environment_change(older.record["provenance"], record["provenance"]) if difference else ""
     return replace(result, steps=record["result"]["steps"], difference=difference, environment=environment)
 
 
@@ -261,86 +270,6 @@ def _describe(difference: str, older: OlderRecord) -> str:
 def _failure(store: Store, identity: str) -> str:
     reason = str((store.failure(identity) or {}).get("reason") or "it left neither a record nor a reason")
     return f"the replay failed: {reason}"
-
-
-def first_difference(recorded: Document, replayed: Document) -> str:
-    """Describe the first difference of two results in the order of a training; empty if there is none.
-
-    What only the replay has is no difference: the present code records it in addition.
-    """
-    return next(_differences(recorded, replayed), "")
-
-
-def _differences(recorded: Document, replayed: Document) -> Iterator[str]:
-    older, newer = (result.get("certificate") or {} for result in (recorded, replayed))
-    yield from _tensor_differences(older.get("tensors") or {}, newer.get("tensors") or {})
-    if older.get("outputs") != newer.get("outputs"):
-        yield "the outputs of the untrained model"
-    if older.get("validation") != newer.get("validation"):
-        yield "the validation examples"
-    for step, digest in sorted((older.get("batch_digests") or {}).items(), key=lambda item: int(item[0])):
-        if (newer.get("batch_digests") or {}).get(step) != digest:
-            yield f"the batches up to step {step}"
-            break
-    yield from _loss_differences(recorded["losses"], replayed["losses"])
-    for point, other in zip(recorded["curve"], replayed["curve"], strict=False):
-        for name, value in point.items():
-            if not _is_same(value, other.get(name)):
-                yield f"`{name}` at step {point['step']}: {value} in the record, {other.get(name)} here"
-    if len(recorded["curve"]) != len(replayed["curve"]):
-        yield f"the number of evaluations: {len(recorded['curve'])} in the record, {len(replayed['curve'])} here"
-    for name, value in recorded.items():
-        if name not in ("certificate", "losses", "curve") and not _is_contained(value, replayed.get(name)):
-            yield f"`{name}` of the result"
-    for name, value in older.items():
-        if not _is_contained(value, newer.get(name)):
-            yield f"`certificate.{name}` of the result"
-
-
-def _tensor_differences(older: Document, newer: Document) -> Iterator[str]:
-    for name, tensor in older.items():
-        if name not in newer:
-            yield f"the tensor `{name}`, which only the record has"
-        elif newer[name].get("value") != tensor["value"]:
-            yield f"the initial values of `{name}`"
-    for name in newer:
-        if name not in older:
-            yield f"the tensor `{name}`, which the record does not have"
-
-
-def _loss_differences(older: Sequence[float], newer: Sequence[float]) -> Iterator[str]:
-    for step, (value, other) in enumerate(zip(older, newer, strict=False), 1):
-        if not _is_same(value, other):
-            yield f"the loss of step {step}: {value!r} in the record, {other!r} here"
-    if len(older) != len(newer):
-        yield f"the number of steps: {len(older)} in the record, {len(newer)} here"
-
-
-def _is_same(value: Any, other: Any) -> bool:
-    if isinstance(value, float) and isinstance(other, float) and math.isnan(value) and math.isnan(other):
-        return True
-    return bool(value == other)
-
-
-def _is_contained(value: Any, other: Any) -> bool:
-    """Return whether a value is equal to another one, which may have more keys."""
-    if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return all(_is_contained(item, other.get(key)) for key, item in value.items())
-    return _is_same(value, other)
-
-
-def _environment_change(older: Document, newer: Document) -> str:
-    """Describe what differs between the machine and the versions of a record and those of its replay."""
-    changes: list[str] = []
-    for name in ("python", "torch", "lightning", "numpy", "tokenizers"):
-        before, now = ((item.get("versions") or {}).get(name) for item in (older, newer))
-        if before != now:
-            changes.append(f"{name} {before}, here {now}")
-    for name in ("device", "name", "threads"):
-        before, now = ((item.get("machine") or {}).get(name) for item in (older, newer))
-        if before != now:
-            changes.append(f"{'processor' if name == 'name' else name} {before}, here {now}")
-    return "; ".join(changes)
 
 
 def _after_parents(planned: PlannedStudy, result: Replay, kept: Mapping[str, str]) -> Replay:
@@ -355,56 +284,3 @@ def _after_parents(planned: PlannedStudy, result: Replay, kept: Mapping[str, str
             reason = "has another record now" if is_recorded else "was not kept"
             return replace(result, difference=f"the trial that it begins from {reason}")
     return result
-
-
-def keep_record(store: Store, older: OlderRecord, result: Replay) -> None:
-    """Let a record count as one of the present code, under the identity of the planned trial. The old one stays."""
-    record, trial = older.record, older.trial
-    source, target = store.folder(record["identity"]), store.create_folder(trial)
-    lock = store.lock(trial.identity)
-    if not lock.try_acquire():
-        return  # a run computes it
-    try:
-        if target != source:
-            for file in sorted(source.iterdir()):
-                if file.is_file() and file.name not in OWN_FILES:
-                    _link(file, target / file.name)
-            with suppress(ParibusError):
-                rehearsal = store.rehearsal(record["identity"])
-                if rehearsal is not None:
-                    store.write_rehearsal(trial.identity, {**rehearsal, "identity": trial.identity})
-        verified = {
-            "engine": engine_hash(),
-            "identity": record["identity"],
-            "changed": list(older.changed),
-            "replayed": result.older.record["identity"],
-            "steps": result.steps,
-            "time": time.time(),
-        }
-        document = {
-            **record,
-            "identity": trial.identity,
-            "spec": _current_spec(older, store),
-            "provenance": {**record["provenance"], "verified": verified},
-        }
-        write_json(target / RECORD, document, files=store.files)
-    finally:
-        lock.release()
-
-
-def _current_spec(older: OlderRecord, store: Store) -> Mapping[str, Any]:
-    spec: Mapping[str, Any] = older.record["spec"]
-    parent = older.trial.parent_id
-    if not parent:
-        return spec
-    return {**spec, "from": {**spec["from"], "trial": parent, "name": str(store.folder(parent).absolute())}}
-
-
-def _link(source: Path, target: Path) -> None:
-    """Let a second name refer to a file, or copy it where the file system has no such links."""
-    if target.exists():
-        return
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ from paribus.planning.api import PlannedStudy
 from paribus.planning.api import study as plan_study
 from paribus.registry import Registry
 from paribus.runner import replay
-from paribus.runner.replay import first_difference, stale_records
+from paribus.runner.replay import REPLAY_PREFIX, stale_records
+from paribus.runner.result_differences import first_difference
 from paribus.storage import engine
 from paribus.storage.atomic import write_json
 from paribus.storage.engine import Epoch, engine_hash
@@ -53,7 +56,7 @@ def edit_engine(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Pretend that the engine was edited."""
 
     def edit(name: str) -> None:
-        for module in ("storage.engine", "runner.replay", "evidence.provenance"):
+        for module in ("storage.engine", "runner.replay", "runner.kept_records", "evidence.provenance"):
             monkeypatch.setattr(f"paribus.{module}.engine_hash", lambda: name)
 
     return edit
@@ -129,6 +132,36 @@ def test_a_difference_refuses_the_records_of_its_variant_by_name(
     assert results["baseline"].is_equal
     assert results["attention=mine"].difference.startswith("differs first in the loss of step 2: ")
     assert set(losses(planned())) == {("baseline", 0), ("baseline", 1)}
+
+
+LOCKING = """
+import sys
+from pathlib import Path
+from paribus.storage.store import Store
+with Store(Path(sys.argv[1]), sys.argv[2]).lock(sys.argv[3]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_folder_of_a_killed_verification_is_deleted_and_that_of_a_running_one_is_kept(
+    planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], tmp_path: Path
+) -> None:
+    study = paribus.run(planned())
+    folders = [study.store.root / f"{REPLAY_PREFIX}{name}" for name in ("killed", "running")]
+    processes = []
+    for folder in folders:
+        (folder / "ends" / "trial").mkdir(parents=True)
+        words = [sys.executable, "-c", LOCKING, str(tmp_path), study.name, folder.name]
+        processes.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    with processes[0], processes[1]:
+        assert [process.stdout.readline() for process in processes if process.stdout is not None] == [b"locked\n"] * 2
+        processes[0].kill()
+        processes[0].wait()
+        edit_engine("edited")
+        assert all(result.is_equal for result in paribus.verify(planned()))
+        assert [folder.exists() for folder in folders] == [False, True]
+        assert [*study.store.root.glob(f"{REPLAY_PREFIX}*")] == folders[1:]
 
 
 @pytest.mark.thorough
