@@ -6,46 +6,27 @@ is digested by its bytecode. A digest has no addresses and no random order, so t
 
 from __future__ import annotations
 
-import collections
-import contextvars
-import dataclasses
 import enum
 import functools
 import importlib.util
-import logging
-import re
 import sys
-import threading
 import types
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import lru_cache
-from pathlib import Path, PurePath
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.registry.component_index import ComponentValues
 from paribus.registry.function_code import changed_globals, combine, digest_code, position, scan_code
 from paribus.registry.return_types import MARK
 from paribus.registry.run_time_reads import reader_ids, reads_state, reads_the_clock
+from paribus.registry.value_digests import HEAP_TYPE, SCALARS, UndigestedError, digest_scalar, digest_value, name_of
 from paribus.storage.code_hash import CodeHashes, source_root
 from paribus.storage.packages import Package, find_package, package_of_file
 
 LEVELS: Final = 400  # of values in each other
-FRAMES: Final = 10  # of this module for each level
-_HEAP_TYPE: Final = 1 << 9  # flag of a class that a `class` statement made
+FRAMES: Final = 10  # of Python for each level
 _READING_SLOTS: Final = frozenset({"corpus", "tokenizer", "launcher"})  # have a fingerprint, or compute nothing
-_SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), type(NotImplemented))
-_NUMBERS: Final = (bool, int, float, complex, str, bytes)
-_LOCKS: Final = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event)
-_BUILTINS: Final = (types.BuiltinFunctionType, types.MethodWrapperType, types.WrapperDescriptorType)
-_DESCRIPTORS: Final = (
-    types.MethodDescriptorType,
-    types.ClassMethodDescriptorType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-)
+_WITHOUT_VALUE: Final = (types.ModuleType, classmethod, staticmethod, property, functools.cached_property)
 _MISSING: Final = object()
 _UNUSED: Final = (  # attributes of a class that compute nothing, or repeat what is digested
     "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__",
@@ -60,7 +41,6 @@ _GENERATED: Final = (  # methods of a dataclass
     "__replace__",
 )  # fmt: skip
 _COMPILED: Final = "_torchdynamo_orig_callable"
-_COPIES: Final = ("__reduce_ex__", "__reduce__", "__getstate__")
 _MODULE_NAMES: Final = (
     "__name__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__", "__annotations__",
 )  # fmt: skip
@@ -68,16 +48,12 @@ _MODULE_NAMES: Final = (
 
 def component_values(component: type, slot: str = "", hashes: CodeHashes | None = None) -> ComponentValues:
     """Return the values that a class depends on, and the files that its code comes from."""
-    walk = _Walk(component, slot, hashes or CodeHashes())
+    walk = Walk(component, slot, hashes or CodeHashes())
     return walk.values()
 
 
-class _Undigested(Exception):  # noqa: N818  # caught in this module
-    """A value without a digest."""
-
-
 @final
-class _Walk:
+class Walk:
     """Digests of everything that a class reaches, each computed once."""
 
     def __init__(self, component: type, slot: str, hashes: CodeHashes) -> None:
@@ -87,7 +63,7 @@ class _Walk:
         self.reasons: dict[str, None] = {}
         self.parts: dict[str, str] = {}
         self.is_complete = True
-        self._digests: dict[int, tuple[object, bytes]] = {}  # with the object, so that its id stays its own
+        self.digests: dict[int, tuple[object, bytes]] = {}  # with the object, so that its id stays its own
         self._depths: dict[int, int] = {}  # of what is being digested
         self._roots: dict[str, None] = {}
         self._known_files: dict[str, Path | None] = {}
@@ -114,58 +90,50 @@ class _Walk:
 
     def digest(self, value: Any, place: str) -> bytes:
         """Return the digest of a value; `place` names it in messages."""
-        if type(value) in _SCALARS:
-            return self._scalar(value)
+        if type(value) in SCALARS:
+            return digest_scalar(self, value)
         key = id(value)
-        if key in self._digests:
-            return self._digests[key][1]
+        if key in self.digests:
+            return self.digests[key][1]
         if key in self._depths:  # a cycle: the distance to the object in it, which is the same in every process
             return combine("cycle", str(len(self._depths) - self._depths[key]).encode())
         self._depths[key] = len(self._depths)
         try:
             if len(self._depths) > LEVELS:
-                raise _Undigested("is nested too deeply to be compared")
+                raise UndigestedError("is nested too deeply to be compared")
             result = self._compound(value, place)
-        except _Undigested as error:
+        except UndigestedError as error:
             self.is_complete = False
-            message = str(error) or f"is a {_name(type(value))}, which has no value to compare"
+            message = str(error) or f"is a {name_of(type(value))}, which has no value to compare"
             self.reasons[f"`{place}` {message}"] = None
-            result = combine("undigested", _name(type(value)).encode())
+            result = combine("undigested", name_of(type(value)).encode())
         finally:
             del self._depths[key]
-        self._digests[key] = value, result
+        self.digests[key] = value, result
         return result
 
-    def _scalar(self, value: Any) -> bytes:
-        if isinstance(value, str):
-            value = self._relative(value)
-            return combine("str", value.encode(errors="surrogatepass"))
-        if isinstance(value, float):
-            return combine("float", value.hex().encode())
-        return combine(type(value).__name__, repr(value).encode())
-
-    def _relative(self, text: str) -> str:
+    def relative(self, text: str) -> str:
         """Return a path without the folder of the code, which is another one on another machine."""
         for root in self._roots if "/" in text or "\\" in text else ():
             if text == root or text.startswith((f"{root}/", f"{root}\\")):
                 return f"<code>{text[len(root) :]}"
         return text
 
-    def _all(self, tag: str, values: Iterable[Any], place: str) -> bytes:
+    def all(self, tag: str, values: Iterable[Any], place: str) -> bytes:
         return combine(tag, *(self.digest(value, place) for value in values))
 
-    def _fields(self, tag: str, fields: Iterable[tuple[str, Any]], place: str) -> bytes:
+    def fields(self, tag: str, fields: Iterable[tuple[str, Any]], place: str) -> bytes:
         """Return the digest of named values, in the order of their names."""
         return combine(
             tag,
             *(
                 part
                 for name, value in sorted(fields, key=lambda field: field[0])
-                for part in (name.encode(), self._part(value, f"{place}.{name}" if place else name))
+                for part in (name.encode(), self.part(value, f"{place}.{name}" if place else name))
             ),
         )
 
-    def _part(self, value: Any, place: str) -> bytes:
+    def part(self, value: Any, place: str) -> bytes:
         """Return the digest of a value that a message can name."""
         result = self.digest(value, place)
         if not callable(value) and not isinstance(value, _WITHOUT_VALUE):
@@ -173,161 +141,23 @@ class _Walk:
         return result
 
     def _compound(self, value: Any, place: str) -> bytes:
-        kind = type(value)
-        for types_, method in _HANDLERS:
-            if isinstance(value, types_):
-                return method(self, value, place)
-        arguments = getattr(value, "__args__", None) if kind.__module__ in ("typing", "types") else None
-        if isinstance(arguments, tuple):
-            return self._all("generic", (getattr(value, "__origin__", None), *arguments), place)
-        if kind.__module__ == "typing":
-            return self._checked(kind.__name__, repr(value))
-        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-        if torch is not None and isinstance(value, _torch_types(torch)):
-            return self._torch(value, torch)
-        if numpy is not None and isinstance(value, numpy.ndarray | numpy.generic):
-            return self._array(value, place)
-        return self._object(value, place)
+        if isinstance(value, type):
+            return self._class(value, place)
+        if isinstance(value, types.FunctionType):
+            return self._function(value, place)
+        if isinstance(value, types.ModuleType):
+            return self._module(value)
+        return digest_value(self, value, place)
 
-    def _checked(self, tag: str, text: str) -> bytes:
-        if " at 0x" in text:
-            raise _Undigested("has an address instead of a value")
-        return combine(tag, text.encode())
-
-    def _torch(self, value: Any, torch: Any) -> bytes:
-        if isinstance(value, torch.Generator):
-            return combine("generator", bytes(value.get_state().numpy().tobytes()))
-        if not isinstance(value, torch.Tensor):
-            return combine(type(value).__name__, str(value).encode())
-        header = f"{value.dtype} {tuple(value.shape)} {value.requires_grad} {_name(type(value))}".encode()
-        if value.is_meta:
-            return combine("tensor", header)
-        try:
-            data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise _Undigested(f"is a tensor without plain values ({error})") from None
-        return combine("tensor", header, data)
-
-    def _array(self, value: Any, place: str) -> bytes:
-        header = f"{value.dtype.str} {value.shape} {type(value).__name__}".encode()
-        if value.dtype.hasobject:
-            return combine("array", header, self.digest(value.tolist(), place))
-        return combine("array", header, value.tobytes())
-
-    def _sequence(self, value: Any, place: str) -> bytes:
-        return self._with_state(value, place, self._all("sequence", value, place))
-
-    def _set(self, value: Any, place: str) -> bytes:
-        """Digest a set: each element by itself, since a cycle would have another beginning in another order."""
-        digests, elements = self._digests, []
-        for element in value:
-            if type(element) not in _SCALARS:
-                self._digests = dict(digests)
-            elements.append(self.digest(element, place))
-        self._digests = digests
-        return self._with_state(value, place, combine("set", *sorted(elements)))
-
-    def _mapping(self, value: Any, place: str) -> bytes:
-        items = dict.items(value) if isinstance(value, dict) else value.items()
-        parts = [part for key, item in items for part in (self.digest(key, place), self._item(key, item, place))]
-        return self._with_state(value, place, combine("mapping", *parts))
-
-    def _item(self, key: object, item: Any, place: str) -> bytes:
-        if isinstance(key, str):
-            item = _without_ids(key, item)
-        return self.digest(item, f"{place}[{key!r}]" if isinstance(key, str | int) else place)
-
-    def _with_state(self, value: Any, place: str, content: bytes) -> bytes:
-        """Add the class and the attributes of an instance of a subclass of a container or number."""
-        kind = type(value)
-        name = combine(kind.__name__) if kind in _CONTAINERS else self.digest(kind, place)
-        state = self._state(value, place)
-        if isinstance(value, collections.defaultdict):
-            state = combine("factory", state, self.digest(value.default_factory, place))
-        return combine("container", name, content, state)
-
-    def _number(self, value: Any, place: str) -> bytes:
-        base: Any = next(base for base in _NUMBERS if isinstance(value, base))
-        return self._with_state(value, place, self._scalar(base.__new__(base, value)))
-
-    def _enum(self, value: enum.Enum, place: str) -> bytes:
-        return combine(
-            "enum",
-            self.digest(type(value), place),
-            value.name.encode() if value.name else b"",
-            self.digest(value.value, place),
-        )
-
-    def _path(self, value: PurePath, place: str) -> bytes:
-        return combine("path", self._relative(str(value)).encode())
-
-    def _pattern(self, value: re.Pattern[Any], place: str) -> bytes:
-        return combine("pattern", repr((value.pattern, value.flags)).encode())
-
-    def _partial(self, value: Any, place: str) -> bytes:
-        keywords = self._fields("keywords", value.keywords.items(), place)
-        return combine("partial", self.digest(value.func, place), self._all("arguments", value.args, place), keywords)
-
-    def _property(self, value: property, place: str) -> bytes:
-        return self._all("property", (value.fget, value.fset, value.fdel), place)
-
-    def _wrapper(self, value: Any, place: str) -> bytes:
-        """Digest what a descriptor or decorator holds, without what it has cached."""
-        wrapped = value.func if isinstance(value, functools.cached_property) else getattr(value, "__wrapped__", None)
-        return self._all(type(value).__name__, (wrapped if wrapped is not None else value.__func__,), place)
-
-    def _method(self, value: types.MethodType, place: str) -> bytes:
-        return self._all("method", (value.__func__, value.__self__), place)
-
-    def _builtin(self, value: Any, place: str) -> bytes:
-        owner = value.__self__ if hasattr(value, "__self__") else None
-        has_owner = owner is not None and not isinstance(owner, types.ModuleType)
-        return combine("builtin", _name(value).encode(), self.digest(owner, place) if has_owner else b"")
-
-    def _descriptor(self, value: Any, place: str) -> bytes:
-        return combine("descriptor", _name(value).encode())
-
-    def _lock(self, value: Any, place: str) -> bytes:
-        return combine("lock", type(value).__name__.encode())
-
-    def _logger(self, value: Any, place: str) -> bytes:
-        return combine("logger")  # what it prints is no result
-
-    def _reference(self, value: weakref.ref[Any], place: str) -> bytes:
-        return combine("reference", self.digest(value(), place))
-
-    def _weak(self, value: Any, place: str) -> bytes:
-        return combine("weak", type(value).__name__.encode())  # a cache, as of `functools.singledispatch`
-
-    def _context(self, value: contextvars.ContextVar[Any], place: str) -> bytes:
-        try:
-            content = self.digest(value.get(), place)
-        except LookupError:
-            content = b""
-        return combine("context", value.name.encode(), content)
-
-    def _cell(self, value: types.CellType, place: str) -> bytes:
-        try:
-            return self._part(value.cell_contents, place)
-        except ValueError:
-            return combine("empty cell")
-
-    def _field(self, value: Any, place: str) -> bytes:
-        items = value.default, value.default_factory, value.init, value.kw_only, value.metadata
-        return combine("field", value.name.encode(), *(self._missing_or(item, place) for item in items))
-
-    def _missing_or(self, value: Any, place: str) -> bytes:
-        return combine("missing") if value is dataclasses.MISSING else self.digest(value, place)
-
-    def _module(self, value: types.ModuleType, place: str) -> bytes:
+    def _module(self, value: types.ModuleType) -> bytes:
         """Digest a module that the code passes on: every value in it, if it is the user's."""
-        if self._is_ignored(_package_of_module(value)):
+        if self.is_library(_package_of_module(value)):
             return combine("module", value.__name__.encode())
         public = ((name, item) for name, item in vars(value).items() if name not in _MODULE_NAMES)
         own = ((name, item) for name, item in public if not isinstance(item, types.ModuleType))
-        return self._fields("module", own, value.__name__.rpartition(".")[2])
+        return self.fields("module", own, value.__name__.rpartition(".")[2])
 
-    def _is_ignored(self, package: Package | None) -> bool:
+    def is_library(self, package: Package | None) -> bool:
         """Return whether code of a package counts by its name; the version of a large one is added."""
         if package is None:
             return False
@@ -336,9 +166,9 @@ class _Walk:
         return package.ignored or bool(package.version)
 
     def _class(self, value: type, place: str) -> bytes:
-        if not value.__flags__ & _HEAP_TYPE:
-            return combine("class", _name(value).encode())
-        if _is_importable(value) and self._is_ignored(_package_of(value)):
+        if not value.__flags__ & HEAP_TYPE:
+            return combine("class", name_of(value).encode())
+        if _is_importable(value) and self.is_library(_package_of(value)):
             return combine("class", *(self._library_class(base) for base in value.__mro__))
         file = Path(_file_of_class(value))
         if file.suffix == ".py" and file.is_file():
@@ -349,13 +179,13 @@ class _Walk:
         attributes = {name: item for name, item in vars(value).items() if not _is_unused(value, name, item)}
         if issubclass(value, enum.Enum):
             attributes |= {name: member.value for name, member in value.__members__.items()}
-        content = self._fields("class", attributes.items(), value.__qualname__)
+        content = self.fields("class", attributes.items(), value.__qualname__)
         return combine("class", value.__qualname__.encode(), metaclass, content, *bases)
 
     def _library_class(self, value: type) -> bytes:
         """Return the digest of the name of a library's class, and of functions that the user's code put there."""
         replaced = [(name, item) for name, item in vars(value).items() if _is_replaced(item)]
-        return combine("base", _name(value).encode(), self._fields("replaced", replaced, value.__qualname__))
+        return combine("base", name_of(value).encode(), self.fields("replaced", replaced, value.__qualname__))
 
     def _function(self, function: types.FunctionType, place: str) -> bytes:
         if MARK in vars(function):  # a check of ours, which has no effect
@@ -364,16 +194,16 @@ class _Walk:
             return combine("compiled", self.digest(vars(function)[_COMPILED], place))
         code = function.__code__
         package = package_of_file(code.co_filename)
-        is_ignored = self._is_ignored(package)
+        is_ignored = self.is_library(package)
         if is_ignored and getattr(function, "hooked", False):  # torch wraps `step` when an optimizer is first made
             return self.digest(function.__wrapped__, place)  # type: ignore[attr-defined]  # it has one
-        if is_ignored and _is_importable(function) and self._is_ignored(_package_of(function)):
-            return combine("function", _name(function).encode())
+        if is_ignored and _is_importable(function) and self.is_library(_package_of(function)):
+            return combine("function", name_of(function).encode())
         name = function.__qualname__.rpartition(">.")[2]
         state = [
-            self._all("defaults", function.__defaults__ or (), f"a default of `{name}`"),
-            self._fields("keywords", (function.__kwdefaults__ or {}).items(), f"{name}()"),
-            self._fields("attributes", _own_attributes(function), name),
+            self.all("defaults", function.__defaults__ or (), f"a default of `{name}`"),
+            self.fields("keywords", (function.__kwdefaults__ or {}).items(), f"{name}()"),
+            self.fields("attributes", _own_attributes(function), name),
             self._closure(function, name),
         ]
         if is_ignored:  # a library's wrapper of the user's function
@@ -399,7 +229,7 @@ class _Walk:
 
     def _closure(self, function: types.FunctionType, name: str) -> bytes:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-        return self._fields("closure", cells, f"{name}()")
+        return self.fields("closure", cells, f"{name}()")
 
     def _add_file(self, file: Path) -> None:
         if str(file) not in self.files:
@@ -437,7 +267,7 @@ class _Walk:
             is_module = isinstance(value, types.ModuleType)
             if not attribute or not (is_module or reads_the_clock(value)):
                 break
-            is_library = is_library or not is_module or self._is_ignored(_package_of_module(value))
+            is_library = is_library or not is_module or self.is_library(_package_of_module(value))
             value = getattr(value, attribute, _MISSING)
             used.append(attribute)
         name = ".".join(used)
@@ -445,7 +275,7 @@ class _Walk:
             return name, combine("library")  # its version is recorded
         if len(used) > 1 and isinstance(value, types.ModuleType):
             return name, combine("module")  # its attributes are other names
-        return name, self._part(value, name if len(used) > 1 else f"{where.partition(':')[0]}: {name}")
+        return name, self.part(value, name if len(used) > 1 else f"{where.partition(':')[0]}: {name}")
 
     def _imported(
         self, function: types.FunctionType, module: str, names: tuple[str, ...], attributes: frozenset[str]
@@ -455,7 +285,7 @@ class _Walk:
         try:
             absolute = importlib.util.resolve_name(module, package) if module.startswith(".") else module
             found = find_package(absolute.partition(".")[0])
-            if self._is_ignored(found) or found == Package():
+            if self.is_library(found) or found == Package():
                 return {}
             imported = importlib.import_module(absolute)
         except Exception:  # whatever the module raises, the function would see it too
@@ -463,7 +293,7 @@ class _Walk:
         used = names or sorted(attributes & set(vars(imported)))
         values = ((name, getattr(imported, name, _MISSING)) for name in used if name != "*")
         return {
-            f"{absolute}.{name}": self._part(value, f"{absolute}.{name}")
+            f"{absolute}.{name}": self.part(value, f"{absolute}.{name}")
             for name, value in values
             if value is not _MISSING and not isinstance(value, types.ModuleType)
         }
@@ -478,78 +308,6 @@ class _Walk:
     def _add_read(self, text: str, where: str) -> None:
         if self.slot not in _READING_SLOTS:
             self.reasons[f"{text} ({where})"] = None
-
-    def _object(self, value: Any, place: str) -> bytes:
-        """Digest any other object: its class, and its attributes or the way in which it is copied."""
-        kind = type(value)
-        has_state = hasattr(value, "__dict__") or any("__slots__" in vars(base) for base in kind.__mro__)
-        is_plain = not (_is_copied_by_itself(kind) and self._is_ignored(_package_of(kind)))
-        if kind.__flags__ & _HEAP_TYPE and has_state and is_plain and not isinstance(value, _OPAQUE):
-            return combine("object", self.digest(kind, place), self._state(value, place))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                reduced = value.__reduce_ex__(4)
-        except RecursionError:
-            raise
-        except Exception:
-            raise _Undigested from None
-        if isinstance(reduced, str):
-            return combine("reduced", self.digest(kind, place), reduced.encode())
-        parts = [list(part) if index > 2 and part is not None else part for index, part in enumerate(reduced)]
-        return self._all("reduced", parts, place)
-
-    def _state(self, value: Any, place: str) -> bytes:
-        kept = getattr(value, "__dict__", None) or {}
-        fields = {name: item for name, item in kept.items() if not _is_cached(type(value), name)}
-        for base in type(value).__mro__:
-            slots = vars(base).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else tuple(slots):
-                mangled = f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and name[-2:] != "__" else name
-                with suppress(AttributeError):
-                    if mangled not in ("__dict__", "__weakref__"):
-                        fields[mangled] = object.__getattribute__(value, mangled)
-        named = ((str(name), _without_ids(str(name), item)) for name, item in fields.items())
-        return self._fields("state", named, place) if fields else b""
-
-
-_WITHOUT_VALUE: Final = (types.ModuleType, classmethod, staticmethod, property, functools.cached_property)
-_OPAQUE: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, weakref.ProxyType)
-_CONTAINERS: Final = (tuple, list, dict, set, frozenset, types.MappingProxyType)
-_Handler = Callable[[_Walk, Any, str], bytes]
-_HANDLERS: Final[tuple[tuple[Any, _Handler], ...]] = (
-    (type, _Walk._class),
-    (types.FunctionType, _Walk._function),
-    (types.MethodType, _Walk._method),
-    (types.ModuleType, _Walk._module),
-    (enum.Enum, _Walk._enum),
-    (_NUMBERS, _Walk._number),
-    ((functools.partial, functools.partialmethod), _Walk._partial),
-    (property, _Walk._property),
-    ((classmethod, staticmethod, functools.cached_property, functools._lru_cache_wrapper), _Walk._wrapper),
-    (_BUILTINS, _Walk._builtin),
-    (_DESCRIPTORS, _Walk._descriptor),
-    (types.CodeType, lambda walk, value, place: digest_code(value)),
-    (types.CellType, _Walk._cell),
-    (contextvars.ContextVar, _Walk._context),
-    ((tuple, list), _Walk._sequence),
-    ((set, frozenset), _Walk._set),
-    ((dict, types.MappingProxyType), _Walk._mapping),
-    (PurePath, _Walk._path),
-    (re.Pattern, _Walk._pattern),
-    (dataclasses.Field, _Walk._field),
-    (_LOCKS, _Walk._lock),
-    ((logging.Logger, logging.LoggerAdapter), _Walk._logger),
-    (weakref.ReferenceType, _Walk._reference),
-    ((weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet), _Walk._weak),
-)
-
-
-def _name(value: Any) -> str:
-    """Return the name under which a class or function is known, without the name of the module of a plugin's file."""
-    module = getattr(value, "__module__", None) or getattr(getattr(value, "__objclass__", None), "__module__", "")
-    qualname = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
-    return qualname if not isinstance(module, str) or module.startswith("paribus_file_") else f"{module}.{qualname}"
 
 
 def _is_importable(value: Any) -> bool:
@@ -591,26 +349,6 @@ def _is_unused(owner: type, name: str, value: Any) -> bool:
 
 def _is_replaced(value: Any) -> bool:
     return isinstance(value, types.FunctionType) and package_of_file(value.__code__.co_filename) is None
-
-
-@lru_cache(maxsize=1)
-def _torch_types(torch: Any) -> tuple[type, ...]:
-    return (torch.Tensor, torch.Generator, torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
-
-
-def _is_copied_by_itself(kind: type) -> bool:
-    """Return whether a class says how its objects are copied: they may have state that no attribute shows."""
-    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in _COPIES)
-
-
-def _without_ids(name: str, value: Any) -> Any:
-    """Return the hooks of a module of torch without their ids, which count the hooks of the process."""
-    return [*value.values()] if name.endswith("_hooks") and isinstance(value, dict) else value
-
-
-def _is_cached(kind: type, name: object) -> bool:
-    """Return whether an attribute of an object is a result that a property has kept."""
-    return isinstance(name, str) and isinstance(getattr(kind, name, None), functools.cached_property)
 
 
 def _own_attributes(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
