@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from paribus.cli.console import Session, note, out, out_json, store_option, wrapped
-from paribus.errors import EXIT_OK, NotComparableError, Problem
+from paribus.errors import EXIT_OK, NotComparableError
 
 if TYPE_CHECKING:
     from paribus.planning.api import PlannedStudy
@@ -67,9 +67,9 @@ def verb(
         calibration = calibrate(planned, effect=effect, power=power)
     except NotComparableError as error:
         command = session.command("calibrate", study, "--pilot", "5", store=store)
-        codes = ("too-few", "no-records")
+        codes, valid = ("too-few", "no-records"), f"`{command}`, which runs the first 5 seeds"
         raise NotComparableError(
-            *(_with(problem, f"`{command}`") if problem.code in codes else problem for problem in error.problems)
+            *(replace(problem, valid=valid) if problem.code in codes else problem for problem in error.problems)
         ) from None
     for line in planned.store.messages:
         note(line)
@@ -91,10 +91,6 @@ def _print_wrapped(lines: Sequence[str]) -> None:
     for line in lines:
         for part in wrapped(line):
             out(part)
-
-
-def _with(problem: Problem, command: str) -> Problem:
-    return replace(problem, valid=f"{command}, which runs the first 5 seeds")
 
 
 def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, resume_command: str) -> None:

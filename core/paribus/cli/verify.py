@@ -67,12 +67,9 @@ def verb(session: Session, study: str, whole: bool, jobs: int | None, store: Pat
     if not replays:
         out("nothing to verify: no record was made by other code, or newer ones replace them")
     else:
-        out(f"{_records(kept)} kept{f', {refused} not' if refused else ''}; next: {_next(session, study, store)}")
+        commands = " · ".join(session.command(verb, study, store=store) for verb in ("run", "compare"))
+        out(f"{_records(kept)} kept{f', {refused} not' if refused else ''}; next: {commands}")
     return EXIT_FAILED if refused else EXIT_OK
-
-
-def _next(session: Session, study: str, store: Path) -> str:
-    return " · ".join(session.command(verb, study, store=store) for verb in ("run", "compare"))
 
 
 def _records(count: int) -> str:

@@ -71,7 +71,11 @@ def candidates(registry: Registry, words: Sequence[str]) -> list[Candidate]:
         except SpecError as error:
             problems += error.problems
             continue
-        samples = {option.name: _sample(option) for option in entry.options if option.required}
+        samples = {
+            option.name: SPAN if is_limited_by_length(option) else option.sample
+            for option in entry.options
+            if option.required
+        }
         set_options = ", ".join(f"{key} {value}" for key, value in options.items())
         label = f"{name} ({set_options})" if set_options else name
         result.append(Candidate(label, name, {**samples, **options}))
@@ -88,10 +92,6 @@ def _read(word: str) -> tuple[str, dict[str, Any]]:
     if isinstance(tree.data, dict) and isinstance(tree.data.get("name"), str):
         return tree.data["name"], {key: value for key, value in tree.data.items() if key != "name"}
     return word, {}
-
-
-def _sample(option: Option) -> Any:
-    return SPAN if is_limited_by_length(option) else option.sample
 
 
 def is_limited_by_length(option: Option) -> bool:

@@ -170,7 +170,7 @@ class Walk:
             return combine("class", name_of(value).encode())
         if _is_importable(value) and self.is_library(_package_of(value)):
             return combine("class", *(self._library_class(base) for base in value.__mro__))
-        file = Path(_file_of_class(value))
+        file = Path(getattr(sys.modules.get(value.__module__), "__file__", None) or "")
         if file.suffix == ".py" and file.is_file():
             self._add_file(file)
         bases = [self.digest(base, place) for base in value.__mro__[1:]]
@@ -200,11 +200,12 @@ class Walk:
         if is_ignored and _is_importable(function) and self.is_library(_package_of(function)):
             return combine("function", name_of(function).encode())
         name = function.__qualname__.rpartition(">.")[2]
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
         state = [
             self.all("defaults", function.__defaults__ or (), f"a default of `{name}`"),
             self.fields("keywords", (function.__kwdefaults__ or {}).items(), f"{name}()"),
             self.fields("attributes", _own_attributes(function), name),
-            self._closure(function, name),
+            self.fields("closure", cells, f"{name}()"),
         ]
         if is_ignored:  # a library's wrapper of the user's function
             return combine("wrapper", code.co_name.encode(), *state)
@@ -226,10 +227,6 @@ class Walk:
             file = Path(name)
             self._known_files[name] = file if file.suffix == ".py" and file.is_file() else None
         return self._known_files[name]
-
-    def _closure(self, function: types.FunctionType, name: str) -> bytes:
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
-        return self.fields("closure", cells, f"{name}()")
 
     def _add_file(self, file: Path) -> None:
         if str(file) not in self.files:
@@ -324,10 +321,6 @@ def _package_of_module(value: types.ModuleType) -> Package:
 
 def _package_of(value: type | types.FunctionType) -> Package:
     return find_package(value.__module__.partition(".")[0])
-
-
-def _file_of_class(value: type) -> str:
-    return str(getattr(sys.modules.get(value.__module__), "__file__", None) or "")
 
 
 def _is_unused(owner: type, name: str, value: Any) -> bool:

@@ -165,12 +165,8 @@ def _environment() -> str:
 
 
 def _key(source: PluginSource, environment: str) -> str:
-    files = map(_stamp if source.is_builtin else _named_content, source.files())
-    return atomic.digest_json([environment, list(vars(source).values()), list(files)])
-
-
-def _named_content(path: Path) -> list[JSON]:
-    return [str(path), _content(path)]
+    files = [_stamp(file) if source.is_builtin else [str(file), _content(file)] for file in source.files()]
+    return atomic.digest_json([environment, list(vars(source).values()), files])
 
 
 def _content(path: Path) -> str:

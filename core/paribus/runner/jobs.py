@@ -23,7 +23,7 @@ from paribus.runner.worker import WorkerRequest, devices_per_trial, gpu_count, u
 from paribus.slots.launcher import Launcher
 from paribus.storage.lease import LeaseMonitor
 from paribus.storage.saved_model import RECORD
-from paribus.storage.store import State, Store, Trial
+from paribus.storage.store import CHECKPOINTS, State, Store, Trial
 from paribus.train.trial_options import TrialOptions
 
 REHEARSAL_STUDY: Final = "rehearsal"
@@ -204,7 +204,7 @@ def is_blocked(trial: Trial, rehearsed: Trial) -> bool:
 
 def _has_stepped(store: Store, trial: Trial) -> bool:
     folder = store.folder(trial.identity)
-    return (folder / RECORD).is_file() or any(folder.glob("checkpoints/step-*"))
+    return (folder / RECORD).is_file() or any(folder.glob(f"{CHECKPOINTS}/step-*"))
 
 
 def _runs_on_cpu(trial: Trial) -> bool:

@@ -64,7 +64,9 @@ def match_on_time(
         tasks = _missing_matches(planned)
         if not tasks:
             return planned
-        on_event(Event(kind="note", text=_announcement(tasks)))
+        names = join_names((task.variant for task in tasks.values()), 8)
+        text = f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
+        on_event(Event(kind="note", text=text))
 
         def report(text: str) -> None:
             on_event(Event(kind="note", text=text))
@@ -165,11 +167,6 @@ def _ratio_document(ratio: Ratio) -> dict[str, Any]:
     return {"ratio": ratio.median, "interval": ends, "rounds": ratio.rounds}
 
 
-def _announcement(tasks: Mapping[str, MatchTask]) -> str:
-    names = join_names((task.variant for task in tasks.values()), 8)
-    return f"matching on time: the steps of {names} are timed in turns with the baseline's, alone on the machine"
-
-
 @contextmanager
 def _exclusive(store: Store, on_event: OnEvent, stop: StopRequest, resume: str, patience: float) -> Iterator[TrialLock]:
     """Hold the lock of the study's matches, and wait for other runners."""
@@ -195,7 +192,13 @@ def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: Sto
     """Return a function that runs a measuring pass in a job of the open launcher."""
 
     def measure(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> Mapping[str, Any]:
-        turns = _timing_plan(specs, groups, seconds)
+        turns = {
+            "specs": dict(specs),
+            "groups": [list(group) for group in groups],
+            "seconds": seconds,
+            "into": f"{FOLDER}/{PASS_FILE}",
+            "patience": SETUP_SECONDS,
+        }
         (store.root / FOLDER / PASS_FILE).unlink(missing_ok=True)
         ended = run_timing_job(store, turns, launcher, plugins, stop)
         if stop.is_requested:
@@ -203,21 +206,8 @@ def measure_in_job(store: Store, launcher: Launcher, plugins: Plugins, stop: Sto
         document = store.document(FOLDER, PASS_FILE) if ended.code == EXIT_OK else None
         if document is None:
             reason = ended.last_line or "its process left no result"
-            raise _measurement_error(f"{reason}; its log: {store.root / LOG}")
+            message = f"cannot match on time, as the measurement failed: {reason}; its log: {store.root / LOG}"
+            raise ParibusError(Problem(code="timing-failed", path="match", message=message))
         return document
 
     return measure
-
-
-def _timing_plan(specs: Mapping[str, Any], groups: Sequence[Sequence[str]], seconds: float) -> dict[str, Any]:
-    groups = [list(group) for group in groups]
-    output = {"into": f"{FOLDER}/{PASS_FILE}", "patience": SETUP_SECONDS}
-    return {"specs": dict(specs), "groups": groups, "seconds": seconds, **output}
-
-
-def _measurement_error(reason: str) -> ParibusError:
-    return ParibusError(
-        Problem(
-            code="timing-failed", path="match", message=f"cannot match on time, as the measurement failed: {reason}"
-        )
-    )

@@ -67,7 +67,9 @@ def run_timing(
     stop: StopRequest,
 ) -> None:
     """Run the pass in a job of the open launcher; a failure is reported as a note."""
-    on_event(Event(kind="note", text=_announcement(turns)))
+    seconds = _measured_seconds(turns)
+    text = f"the steps of all variants are timed in turns, alone on the machine: about {seconds:.0f} s"
+    on_event(Event(kind="note", text=text))
     ended = run_timing_job(planned.store, turns, launcher, plugins, stop)
     if ended.code != EXIT_OK:
         log = planned.store.root / LOG
@@ -160,7 +162,3 @@ def _may_compile(trainer: Mapping[str, Any]) -> bool:
 def _measured_seconds(turns: Mapping[str, Any]) -> float:
     """Return the seconds of the measurement itself."""
     return float(turns["seconds"]) * sum(len(group) + 1 for group in turns["groups"])
-
-
-def _announcement(turns: Mapping[str, Any]) -> str:
-    return f"the steps of all variants are timed in turns, alone on the machine: about {_measured_seconds(turns):.0f} s"

@@ -124,7 +124,7 @@ def _write_chunks(path: Path, views: Iterable[memoryview], files: Files) -> None
 
 def write_json(path: Path, document: Mapping[str, Json], *, schema: int = SCHEMA, files: Files = FILES) -> None:
     """Replace the file at `path` by `{"body": document, "schema": …, "sha256": …}`, with the hash of the other two."""
-    write_bytes(path, _encode_with_hash(document, schema), files=files)
+    write_bytes(path, _add_hash(canonical_json({"body": document, "schema": schema})), files=files)
 
 
 def make_folder(folder: Path, *, files: Files = FILES) -> None:
@@ -198,10 +198,6 @@ def read_json(path: Path, *, schema: int = SCHEMA) -> dict[str, Any]:
         message = f"this file is written in schema {written_schema}, which this version of paribus does not read"
         raise StoreError(Problem(code="unknown-schema", location=str(path), message=message, valid=str(schema)))
     return body
-
-
-def _encode_with_hash(body: Mapping[str, Json], schema: int) -> bytes:
-    return _add_hash(canonical_json({"body": body, "schema": schema}))
 
 
 def _add_hash(inner: bytes) -> bytes:

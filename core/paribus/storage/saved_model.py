@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -73,15 +73,11 @@ def find_model(name: str | Path, store: Path = RUNS) -> Path:
     place = Path(name)
     if not _IDENTITY.fullmatch(str(name)) or os.path.lexists(place):
         return place
-    folders = sorted(folder for folder in store.glob(f"*/{name}*") if _ended(folder))
+    folders = sorted(folder for folder in store.glob(f"*/{name}*") if (folder / RECORD).is_file())
     if len({folder.name for folder in folders}) > 1:
         message = f"{len(folders)} trials in `{store}` have identities that start like this"
         raise _problem("ambiguous", place, message, join_names((str(folder) for folder in folders), 6))
     return folders[0] if folders else place
-
-
-def _ended(folder: Path) -> bool:
-    return (folder / RECORD).is_file()
 
 
 def read_model(folder: str | Path) -> SavedModel:
@@ -162,19 +158,13 @@ def _seal(path: Path) -> str:
     if match is None:
         raise damaged_error(path, "it has no hash")
     try:
-        described = parse_json(header)
-        ends = [0, *_ends(described)]
+        described: Any = parse_json(header)
+        ends = [0, *(int(about["data_offsets"][1]) for name, about in described.items() if name != "__metadata__")]
     except (ValueError, TypeError, LookupError) as error:
         raise damaged_error(path, f"its header cannot be read: {error}") from error
     if size != 8 + length + max(ends):
         raise damaged_error(path, f"it has {size:,} bytes, but its header specifies {8 + length + max(ends):,}")
     return match[1].decode()
-
-
-def _ends(header: Any) -> Iterator[int]:
-    for name, about in header.items():
-        if name != "__metadata__":
-            yield int(about["data_offsets"][1])
 
 
 def _no_model(place: Path) -> StoreError:
