@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, final
 
-from paribus import Document, Problem, SpecError
+from paribus import Document, Problem, Range, SpecError
 from paribus_text.text_files import FileSet
 
 
 @final
-class Columns(NamedTuple):
+@dataclass(frozen=True)
+class Columns:
     """Roles of the fields of a row."""
 
-    text: str
-    second: str | None = None
-    label: str | None = None
-    score: str | None = None
-    classes: int = 2
-    names: Sequence[str] = ()  # of the classes, if labels are words
+    text: Annotated[str, "field of the text"] = "text"
+    second: Annotated[str | None, "field of the second text of a pair"] = None
+    label: Annotated[str | None, "field of the class"] = None
+    score: Annotated[str | None, "field of the score to predict"] = None
+    classes: Annotated[int, "number of classes", Range(2, 65536)] = 2
+    names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = ()
 
     @property
     def fields(self) -> list[str]:
         return [field for field in (self.text, self.second, self.label, self.score) if field is not None]
 
-    def check(self) -> None:
-        """Raise a SpecError if the options contradict each other."""
+    def check(self, path: str) -> None:
+        """Raise a SpecError if the options, which are at `path` of a spec, contradict each other."""
         if self.label is not None and self.score is not None:
             message = "expected a label or a score, got both"
             raise SpecError(
-                Problem(code="too-many", path="corpus.score", message=message, valid="null, or `label` null")
+                Problem(code="too-many", path=f"{path}.score", message=message, valid="null, or `label` null")
             )
         if self.names and len(self.names) != self.classes:
-            message = f"got {len(self.names)} names for {self.classes} classes (corpus.classes)"
-            valid = f"{self.classes} names, or corpus.classes={len(self.names)}"
-            raise SpecError(Problem(code="out-of-range", path="corpus.names", message=message, valid=valid))
+            message = f"got {len(self.names)} names for {self.classes} classes ({path}.classes)"
+            valid = f"{self.classes} names, or {path}.classes={len(self.names)}"
+            raise SpecError(Problem(code="out-of-range", path=f"{path}.names", message=message, valid=valid))
 
     def documents(self, files: FileSet, location: str, values: Mapping[str, Any]) -> Iterator[Document]:
         """Yield the document of a row, if it has one; its problems are added to `files`."""
@@ -73,7 +75,7 @@ class Columns(NamedTuple):
         if self.score:
             files.add_problem("not-a-number", location, f"the score is {value!r}", "a finite number")
         else:
-            valid = f"an integer from 0 to {self.classes - 1} (corpus.classes), or names in corpus.names"
+            valid = f"an integer from 0 to {self.classes - 1} (`classes`), or names in `names`"
             if self.names:
                 valid = f"{', '.join(self.names)}, or an integer from 0 to {self.classes - 1}"
             message = f"unknown label {value!r}; the corpus has {self.classes} classes"

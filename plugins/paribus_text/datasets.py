@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, final
@@ -31,6 +31,17 @@ from paribus_text.text_files import FileSet
 
 FILE_FORMATS: Final = ("arrow", "csv", "json", "parquet", "text")  # names that stand for files
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@final
+@dataclass(frozen=True)
+class Splits:
+    """Rows for training and for validation."""
+
+    train: Annotated[str, "training split, in the library's syntax: train[:10%]"] = "train"
+    validation: Annotated[str | None, "validation split; null: a part of the training split"] = None
+    held_out: Annotated[float, "share held out, if `validation` is null", Range(above=0, high=0.5)] = 0.1
+    max_rows: Annotated[int | None, "maximum number of rows of each split", Range(1)] = None
 
 
 @final
@@ -75,40 +86,37 @@ class Datasets(Corpus):
 
     traits: ClassVar[CorpusTraits] = {
         "provides": ["sentences", "documents", "pairs", "labels", "scores"],
-        "provides_if": {"sentences": "sentences", "pairs": "second", "labels": "label", "scores": "score"},
-        "document_facts": {"classes": "classes"},
+        "provides_if": {
+            "sentences": "sentences",
+            "pairs": "columns.second",
+            "labels": "columns.label",
+            "scores": "columns.score",
+        },
+        "document_facts": {"classes": "columns.classes"},
     }
 
-    def __init__(  # noqa: PLR0913  # the data set, its rows and the roles of its fields
+    def __init__(
         self,
         *,
         dataset: Annotated[str, "name, folder of save_to_disk, or json, csv, parquet, text for files", Example("json")],
         config: Annotated[str | None, "configuration of the data set"] = None,
         files: Annotated[tuple[str, ...], "patterns of files, for json, csv, parquet and text"] = (),
         revision: Annotated[str | None, "a commit, a branch or a tag of the hub"] = None,
-        split: Annotated[str, "training split, in the library's syntax: train[:10%]"] = "train",
-        validation: Annotated[str | None, "validation split; null: a part of the training split"] = None,
-        held_out: Annotated[float, "share held out, if `validation` is null", Range(above=0, high=0.5)] = 0.1,
-        max_rows: Annotated[int | None, "maximum number of rows of each split", Range(1)] = None,
         streaming: Annotated[bool, "fetch rows as they are read, without a cache"] = False,
-        text: Annotated[str, "field of the text"] = "text",
-        second: Annotated[str | None, "field of the second text of a pair"] = None,
-        label: Annotated[str | None, "field of the class"] = None,
-        score: Annotated[str | None, "field of the score to predict"] = None,
-        classes: Annotated[int, "number of classes", Range(2, 65536)] = 2,
-        names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
+        splits: Splits = Splits(),
+        columns: Columns = Columns(),
         sentences: Annotated[bool, "split texts into sentences, by rules for English"] = False,
     ) -> None:
-        self._columns = Columns(text, second, label, score, classes, names)
-        self._columns.check()
+        columns.check("corpus.columns")
+        self._columns = columns
         self._source: dict[str, Any] = {"path": dataset, "name": config, "revision": revision, "streaming": streaming}
         if files:
             self._source["data_files"] = list(files)
-        self._names: dict[Split, str] = {"train": split, "val": validation or ""}
-        self._max_rows = max_rows
-        self._options = [held_out, max_rows, split, validation, sentences]
+        self._rows_of = splits
+        self._options = [asdict(splits), asdict(columns), sentences]
         self._sentences = sentences
-        self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
+        has_validation = splits.validation is not None
+        self._splits = Splitting(self._reader, has_validation=has_validation, share=splits.held_out)
 
     def documents(self, split: Split) -> Iterator[Document]:
         return self._splits.documents(split)
@@ -119,13 +127,11 @@ class Datasets(Corpus):
     def quick_fingerprint(self) -> str | None:
         folder = Path(self._source["path"])
         if _is_saved(folder):
-            return preview(
-                [self._source, self._options, self._columns, str(Path.cwd())], sorted(folder.rglob("*.arrow"))
-            )
+            return preview([self._source, self._options, str(Path.cwd())], sorted(folder.rglob("*.arrow")))
         revision = self._source["revision"]
         if not isinstance(revision, str) or not _COMMIT.fullmatch(revision) or "data_files" in self._source:
             return None
-        return json.dumps([self._source, self._options, self._columns])
+        return json.dumps([self._source, self._options])
 
     def classes(self) -> tuple[str, ...]:
         return tuple(self._columns.names)
@@ -134,8 +140,8 @@ class Datasets(Corpus):
         return self._splits.skipped_inputs()
 
     def _reader(self, split: Split, dropped: Counter[str]) -> _Reader:
-        option = "corpus.split" if split == "train" else "corpus.validation"
-        name = self._names[split]
+        key = "train" if split == "train" else "validation"
+        option, name = f"corpus.splits.{key}", getattr(self._rows_of, key)
         rows = self._rows(name, option) if name else ()
         files = FileSet(option, (), (), [], dropped, self._sentences)
         return _Reader(rows, f"{self._source['path']} {name}", self._columns, files)
@@ -164,7 +170,8 @@ class Datasets(Corpus):
             message = f"cannot load the data set {self._source['path']!r}: {type(error).__name__}: {reason}"
             valid = "an existing data set, files and split"
             raise DataError(Problem(code="missing-dataset", path=option, message=message, valid=valid)) from error
-        return islice(rows, self._max_rows) if self._max_rows is not None else rows
+        max_rows = self._rows_of.max_rows
+        return rows if max_rows is None else islice(rows, max_rows)
 
     def _check_files(self) -> None:
         """Raise an error if no files are named, since the library would read all files of the working folder."""
@@ -178,7 +185,7 @@ class Datasets(Corpus):
         unused = [key for key in ("name", "revision", "data_files") if self._source.get(key)]
         if unused:
             message = f"{self._source['path']!r} is a folder of `save_to_disk`, which has no {', '.join(unused)}"
-            raise DataError(Problem(code="unused-option", path="corpus", message=message, valid="split, validation"))
+            raise DataError(Problem(code="unused-option", path="corpus", message=message, valid="splits"))
         splits: Mapping[str, Iterable[Mapping[str, Any]]] = saved if isinstance(saved, Mapping) else {"train": saved}
         if split not in splits:
             message = f"unknown split {split!r} in {self._source['path']!r}"

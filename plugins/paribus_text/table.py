@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple, final
 
@@ -61,7 +62,7 @@ class Table(Corpus):
         names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
     ) -> None:
         self._columns = Columns(text, second, label, score, classes, names)
-        self._columns.check()
+        self._columns.check("corpus")
         self._patterns: dict[Split, tuple[str, ...]] = {"train": path, "val": validation or ()}
         self._share = held_out
         self._splits = Splitting(self._reader, has_validation=validation is not None, share=held_out)
@@ -74,7 +75,7 @@ class Table(Corpus):
 
     def quick_fingerprint(self) -> str | None:
         file_sets = (self._reader(split, Counter()).files for split in SPLITS)
-        options = [self._patterns, self._share, self._columns, str(Path.cwd())]
+        options = [self._patterns, self._share, astuple(self._columns), str(Path.cwd())]
         return preview(options, (path for files in file_sets for path in files.paths()))
 
     def classes(self) -> tuple[str, ...]:

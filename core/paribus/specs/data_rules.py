@@ -8,6 +8,7 @@ from typing import Any, Final
 from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
+from paribus.specs.tree import get_path
 
 
 def tokenizer_reads_the_corpus(facts: SpecView) -> Iterator[Violation]:
@@ -80,8 +81,8 @@ def modality(entry: Entry) -> str:
 
 
 def _document_fact(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
-    """Return a number: the value itself, the option of this name, or the length of that option's list."""
-    size = facts.options_of(corpus).get(value) if isinstance(value, str) else value
+    """Return a number: the value itself, the option of this name or path, or the length of that option's list."""
+    size = get_path(facts.options_of(corpus), value) if isinstance(value, str) else value
     return len(size) if isinstance(size, (list, tuple)) else size
 
 

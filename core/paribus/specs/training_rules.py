@@ -9,6 +9,7 @@ from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.fields import CYCLED
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
+from paribus.specs.tree import get_path
 
 IN_TEXT: Final = frozenset(  # provided by a corpus; other needs by a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
@@ -147,8 +148,7 @@ def needs_are_met(facts: SpecView) -> Iterator[Violation]:
 def _given(facts: SpecView, objective: NamedComponent, source: NamedComponent, need: str) -> Iterator[Violation]:
     """Report a need that the corpus provides only if one of its options is set."""
     option = source.entry.traits.get("provides_if", {}).get(need)
-    value = facts.options_of(source).get(option)
-    if option is not None and value in (None, False):
+    if option is not None and (value := get_path(facts.options_of(source), option)) in (None, False):
         message = f"{objective} needs `{need}`, which the {source} has only if `{option}` is set"
         setting = f"{'.'.join(map(str, source.keys))}.{option}={'…' if value is None else 'true'}"
         yield Violation("does-not-fit", objective.keys, message, setting)

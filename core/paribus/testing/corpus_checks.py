@@ -18,6 +18,7 @@ from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.schema import Option
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
+from paribus.specs.tree import get_path
 from paribus.testing.data_checks import write_files
 from paribus.testing.declared_contents import document_fault, text_fault
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -136,7 +137,7 @@ def corpus_contents(case: Case, host: HostModel) -> Verdict:
     if documents is None:
         return DOES_NOT_APPLY
     traits, node = case.entry.traits, host.spec["corpus"]
-    absent = {name for name, option in traits.get("provides_if", {}).items() if node.get(option) in (None, False)}
+    absent = {name for name, option in traits.get("provides_if", {}).items() if get_path(node, option) in (None, False)}
     provides = frozenset(traits.get("provides", [])) - absent
     facts = _facts(case, host)
     names = make_corpus(case, host).classes()
@@ -292,7 +293,7 @@ def _facts(case: Case, host: HostModel) -> dict[str, Any]:
     """Return the facts of the documents, with the values of the options that have them."""
     facts = case.entry.traits.get("document_facts", {})
     node = host.spec["corpus"]
-    return {name: node[value] if isinstance(value, str) else value for name, value in facts.items()}
+    return {name: get_path(node, value) if isinstance(value, str) else value for name, value in facts.items()}
 
 
 def _documents(case: Case, host: HostModel) -> Documents | None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from paribus import DataError
-from paribus_text.datasets import Datasets
+import paribus
+from paribus import DataError, SpecError
+from paribus_text.columns import Columns
+from paribus_text.datasets import Datasets, Splits
 from paribus_text.table import Table
 
 LIBRARY = "the library `datasets` is not installed (extra `datasets`)"
@@ -62,11 +64,25 @@ def test_only_a_pinned_commit_has_a_preview() -> None:
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files_are_read_like_those_of_the_text_corpus(streaming: bool) -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
-    corpus = Datasets(dataset="json", files=("a.jsonl",), label="label", streaming=streaming)
+    corpus = Datasets(dataset="json", files=("a.jsonl",), columns=Columns(label="label"), streaming=streaming)
     assert sorted_splits(corpus) == sorted_splits(Table(path=("a.jsonl",), label="label"))
     assert corpus.fingerprint() == Table(path=("a.jsonl",), label="label").fingerprint()
-    few = Datasets(dataset="json", files=("a.jsonl",), streaming=streaming, max_rows=5)
+    few = Datasets(dataset="json", files=("a.jsonl",), streaming=streaming, splits=Splits(max_rows=5))
     assert sum(map(len, sorted_splits(few))) == 5
+
+
+def test_labels_are_declared_by_their_column() -> None:
+    words = ("bert-tiny", "objective={name: classify, classes: 3}")
+    corpus = "corpus={name: datasets, dataset: json, files: [a.jsonl], columns: {%s}}"
+    spec = paribus.spec(*words, corpus % "label: label, classes: 3, names: [a, b, c]")
+    assert spec.corpus.columns.names == ["a", "b", "c"]
+    assert spec.corpus.splits.train == "train"
+    with pytest.raises(SpecError, match=r"has only if `columns.label` is set; valid: corpus.columns.label="):
+        paribus.spec(*words, corpus % "classes: 3")
+    with pytest.raises(SpecError, match=r"`classes` of .* is 3, but for corpus `datasets` it is 4"):
+        paribus.spec(*words, corpus % "label: label, classes: 4")
+    with pytest.raises(SpecError, match=r"too-many\] corpus.columns.score"):
+        Datasets(dataset="json", columns=Columns(label="a", score="b"))
 
 
 def saved_folder(name: str, marker: str) -> str:
@@ -83,9 +99,9 @@ def test_a_split_of_a_saved_folder_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "datasets", library)
     one, two = saved_folder("one", "state.json"), saved_folder("two", "dataset_dict.json")
     assert Datasets(dataset=one).fingerprint() == Table(path=("a.jsonl",)).fingerprint()
-    assert list(map(len, sorted_splits(Datasets(dataset=two, validation="test")))) == [30, 10]
-    with pytest.raises(DataError, match=r"missing-dataset\] corpus.validation.*'tets'.*did you mean"):
-        Datasets(dataset=two, validation="tets").fingerprint()
+    assert list(map(len, sorted_splits(Datasets(dataset=two, splits=Splits(validation="test"))))) == [30, 10]
+    with pytest.raises(DataError, match=r"missing-dataset\] corpus.splits.validation.*'tets'.*did you mean"):
+        Datasets(dataset=two, splits=Splits(validation="tets")).fingerprint()
     with pytest.raises(DataError, match="unused-option"):
         Datasets(dataset=one, revision="main").fingerprint()
 
@@ -98,16 +114,16 @@ def test_a_saved_folder_is_read_like_its_rows() -> None:
     datasets.DatasetDict({"train": rows}).save_to_disk("two")
     expected = sorted_splits(Table(path=("a.jsonl",), label="label"))
     for folder in ("one", "two"):
-        assert sorted_splits(Datasets(dataset=folder, label="label")) == expected
+        assert sorted_splits(Datasets(dataset=folder, columns=Columns(label="label"))) == expected
 
 
 @pytest.mark.extras
 def test_load_errors_of_the_library_are_reported() -> None:
     pytest.importorskip("datasets", reason=LIBRARY)
-    match = r"error\[missing-dataset\] corpus.split: .*'json'"
+    match = r"error\[missing-dataset\] corpus.splits.train: .*'json'"
     with pytest.raises(DataError, match=match):
         Datasets(dataset="json", files=("none.jsonl",)).fingerprint()
     with pytest.raises(
         DataError, match=r"error\[missing-field\] .*\(json train, row 0\): .*'body'; valid: a field of the rows: 't"
     ):
-        Datasets(dataset="json", files=("a.jsonl",), text="body").fingerprint()
+        Datasets(dataset="json", files=("a.jsonl",), columns=Columns(text="body")).fingerprint()
