@@ -1,11 +1,13 @@
-"""Contracts of slots and of the names that plugins import, read from their source without importing torch."""
+"""Contracts of slots and of the names that plugins import, read from their source.
+
+Their import would take seconds, since it imports torch, and has no comments, which describe fields and traits.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,14 +16,10 @@ import paribus
 from paribus.hookspecs import SLOTS
 
 _PACKAGE: Final = Path(paribus.__file__).parent
-_OTHER: Final = (
-    "injects",
-    "traits",
-    "roles",
-)  # attributes that `explain` prints in another form, or that authors do not set
+_OTHER: Final = ("injects", "traits", "roles")  # `explain` prints them in another form, or authors do not set them
 _LIBRARY: Final = ("parts", "slots", "schema.py", "random_keys.py")  # modules with names that components use
 _INJECTED: Final = {"shape": "Shape", "norm": "Norms", "vocabulary": "Vocabulary", "build": "Builder", "width": "int"}
-_LINT: Final = ("type: ignore", "noqa")
+_COMMENT: Final = re.compile(r"[^#]*# *(?!type: ignore|noqa| )(.+)")
 ALL_SLOTS: Final = "all slots"
 TRAITS_DOC: Final = (
     "A component declares in `traits` what it needs, what it can do and what it cannot be combined with. The rules of "
@@ -61,10 +59,10 @@ class Contract(NamedTuple):
 
 def slot_contract(slot: str) -> Contract:
     """Return the contract of a slot: that of its base class, with the traits and the arguments of `__init__`."""
-    file = _PACKAGE / "slots" / f"{slot}.py"
-    classes = {node.name.lower(): node for node in _classes(file)}
-    contract = _class_contract(classes[slot], file)
-    injected = _injected(classes[slot])
+    body, lines = _statements(_PACKAGE / "slots" / f"{slot}.py")
+    node = next(item for item in body if isinstance(item, ast.ClassDef) and item.name.lower() == slot)
+    contract = _class_contract(node, lines)
+    injected = _injected(node)
     arguments = ", ".join(["self", *(f"{name}: {kind}" for name, kind in injected.items()), "*", "OPTIONS"])
     names = tuple(name for name in public_names() if name in contract.names or name in injected.values())
     traits = (*_trait_members(slot), *_trait_members("component"))
@@ -73,8 +71,9 @@ def slot_contract(slot: str) -> Contract:
 
 def trait_tables() -> dict[str, tuple[TraitField, ...]]:
     """Return the traits of each slot that has some, then those that all components have."""
-    tables = {slot: _trait_fields(slot) for slot in SLOTS}
-    return {**{slot: fields for slot, fields in tables.items() if fields}, ALL_SLOTS: _trait_fields("component")}
+    titles = {**{slot: slot for slot in SLOTS}, "component": ALL_SLOTS}
+    tables = {title: tuple(map(_trait_field, _trait_members(slot))) for slot, title in titles.items()}
+    return {title: fields for title, fields in tables.items() if fields}
 
 
 def describe_trait_field(field: TraitField) -> str:
@@ -83,16 +82,12 @@ def describe_trait_field(field: TraitField) -> str:
     return f"{field.meaning} ({field.kind}; {default})"
 
 
-def _trait_fields(slot: str) -> tuple[TraitField, ...]:
-    """Return the traits that only the components of a slot have; of `component`, those that all components have."""
-    return tuple(_trait_field(member) for member in _trait_members(slot))
-
-
 def _trait_members(slot: str) -> tuple[Member, ...]:
     """Return the members of the typed dictionary of a slot's traits, if it has one."""
-    file = _PACKAGE / "slots" / f"{slot}.py"
+    body, lines = _statements(_PACKAGE / "slots" / f"{slot}.py")
     name = "traits" if slot == "component" else f"{slot}traits"
-    return tuple(member for node in _classes(file) if node.name.lower() == name for member in _members(node, file))
+    classes = (item for item in body if isinstance(item, ast.ClassDef) and item.name.lower() == name)
+    return tuple(member for node in classes for member in _members(node, lines))
 
 
 def _trait_field(member: Member) -> TraitField:
@@ -129,19 +124,17 @@ def public_names() -> dict[str, Path]:
 def name_contract(name: str) -> Contract:
     """Return the contract of a public name: a class with its fields and methods, a function, or another value."""
     file = public_names()[name]
-    source = file.read_text()
-    body = ast.parse(source).body
+    body, lines = _statements(file)
     for node, following in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef) and node.name == name:
-            return _class_contract(node, file)
+            return _class_contract(node, lines)
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return Contract(name, _method(node).signature, ast.get_docstring(node) or "", names=_names(node))
         if isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == name:
             text = following.value if isinstance(following, ast.Expr) else None
             doc = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""
-            definition = ast.get_source_segment(source, node) or ""
-            comment = " ".join(_summary(node, _comments(file)))
-            return Contract(name, definition, doc or (comment if "\n" not in definition else ""))
+            definition = ast.get_source_segment("\n".join(lines), node) or ""
+            return Contract(name, definition, doc or (_comment(node, lines) if "\n" not in definition else ""))
     raise AssertionError(f"{name} is not defined in {file}")
 
 
@@ -150,11 +143,12 @@ def _target(node: ast.Assign | ast.AnnAssign) -> str:
     return target.id if isinstance(target, ast.Name) else ""
 
 
-def _class_contract(node: ast.ClassDef, file: Path) -> Contract:
-    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+def _class_contract(node: ast.ClassDef, lines: Sequence[str]) -> Contract:
+    functions = [item for item in node.body if isinstance(item, ast.FunctionDef)]
+    init = next((item for item in functions if item.name == "__init__"), None)
     definition = node.name if init is None else f"{node.name}({_arguments(init)})"
-    methods = tuple(_method(item) for item in node.body if _is_public_method(item))
-    attributes = tuple(member for member in _members(node, file) if member.name not in _OTHER)
+    methods = tuple(_method(item) for item in functions if not item.name.startswith("_"))
+    attributes = tuple(member for member in _members(node, lines) if member.name not in _OTHER)
     return Contract(node.name, definition, ast.get_docstring(node) or "", attributes, methods, names=_names(node))
 
 
@@ -172,20 +166,17 @@ def _names(node: ast.ClassDef | ast.FunctionDef) -> tuple[str, ...]:
     )
 
 
-def _classes(file: Path) -> list[ast.ClassDef]:
-    return [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
-
-
-def _is_public_method(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+def _statements(file: Path) -> tuple[list[ast.stmt], list[str]]:
+    """Return the statements and the lines of a module."""
+    source = file.read_text()
+    return ast.parse(source).body, source.splitlines()
 
 
 def _arguments(node: ast.FunctionDef) -> str:
     return ast.unparse(node.args).removeprefix("self").removeprefix(", ")
 
 
-def _method(node: ast.stmt) -> Member:
-    assert isinstance(node, ast.FunctionDef)
+def _method(node: ast.FunctionDef) -> Member:
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
     kind = ", required" if "abstractmethod" in decorators else ""
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None else ""
@@ -194,14 +185,13 @@ def _method(node: ast.stmt) -> Member:
     return Member(node.name, f"{signature}{kind}", " ".join(doc.split()))
 
 
-def _members(node: ast.ClassDef, file: Path) -> Iterator[Member]:
-    comments = _comments(file)
+def _members(node: ast.ClassDef, lines: Sequence[str]) -> Iterator[Member]:
     for item in node.body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
             annotation = item.annotation
             if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "ClassVar":
                 annotation = annotation.slice
-            summary = " ".join(_summary(item, comments))
+            summary = _comment(item, lines)
             if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
                 annotation, described, *_ = getattr(annotation.slice, "elts", [annotation.slice, ast.Constant("")])
                 summary = str(ast.literal_eval(described))
@@ -211,19 +201,8 @@ def _members(node: ast.ClassDef, file: Path) -> Iterator[Member]:
             yield Member(item.target.id, ast.unparse(annotation) + default, summary)
 
 
-def _summary(node: ast.stmt, comments: dict[int, str]) -> Iterator[str]:
-    """Yield the comments in the lines of a statement; if there are none, the line of comment before it."""
-    lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-    own = [comments[line] for line in lines if line in comments and not comments[line].startswith(_LINT)]
-    yield from own or filter(None, [comments.get(-(node.lineno - 1))])
-
-
-def _comments(file: Path) -> dict[int, str]:
-    """Return the comment of each line that has one; a line of comment alone has its number below 0."""
-    with tokenize.open(file) as source:
-        tokens = list(tokenize.generate_tokens(source.readline))
-    return {
-        (-1 if token.line.lstrip().startswith("#") else 1) * token.start[0]: token.string.lstrip("# ")
-        for token in tokens
-        if token.type == tokenize.COMMENT
-    }
+def _comment(node: ast.stmt, lines: Sequence[str]) -> str:
+    """Return the comments in the lines of a statement; if there are none, the line of comment before it."""
+    own = [match[1] for line in lines[node.lineno - 1 : node.end_lineno] if (match := _COMMENT.match(line))]
+    above = lines[node.lineno - 2].lstrip()
+    return " ".join(own) or (above.lstrip("# ") if above.startswith("#") else "")
