@@ -6,7 +6,6 @@ its counts; both are part of its report, so tests may run in several processes.
 
 import os
 import platform
-import runpy
 import subprocess
 import time
 from collections import Counter, defaultdict
@@ -16,14 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.core.paribus.testing.seeded_faults import newcomer_table, table
 from tests.faults.table import ELSEWHERE, FAULTS, NOT_COVERED
 
 from paribus.hookspecs import SLOTS
 
 TABLE: Final = "PARIBUS_RELIABILITY_TABLE"
 ROOT: Final = Path(__file__).parents[2]
-SEEDED: Final = ROOT / "tests" / "core" / "paribus" / "testing" / "seeded_faults.py"
-NEWCOMER: Final = SEEDED.with_name("newcomer_faults.py")
 FAMILIES: Final = {
     "A": "errors in specs and studies",
     "B": "plugins",
@@ -109,14 +107,14 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
         "Others, who had not read the checks, wrote those of the last columns. The checks of that day found 42 of",
         "their 172 faults in data and training, and 67 of the 155 in models measured; then checks were added.",
         "",
-        *runpy.run_path(str(SEEDED))["table"](SLOTS),
+        *table(SLOTS),
         "",
         "## Faults in plugins of a newcomer",
         "",
         "Someone who had read the guide on plugins, and neither the kit nor the code, wrote a plugin for each of six",
         "slots and planted subtle faults in them. Without faults, the plugins conform.",
         "",
-        *runpy.run_path(str(NEWCOMER))["table"](),
+        *newcomer_table(),
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Attention with its own projections, masks, cache and softmax: mutants.py seeds faults in all of them."""
+"""Attention with its own projections, masks, cache and softmax: faults/kit/by_hand.diff seeds faults in all of them."""
 
 from __future__ import annotations
 

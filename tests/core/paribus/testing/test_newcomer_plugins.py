@@ -1,6 +1,5 @@
 """Plugins that a newcomer wrote from the guide: they conform, and planted faults are found as recorded."""
 
-import runpy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.core.paribus.testing.objective_references import is_text, uniform
+from tests.core.paribus.testing.seeded_faults import NEWCOMER, Fault, newcomer_table
 from torch import Tensor
 
 from paribus import IGNORED
@@ -17,8 +17,7 @@ from paribus.testing.data_references import Example
 
 HERE = Path(__file__).parent
 PAGE = Path(__file__).parents[4] / "docs" / "reliability.md"
-NEWCOMER = runpy.run_path(str(HERE / "newcomer_faults.py"))
-PLUGINS, FAULTS = NEWCOMER["PLUGINS"], NEWCOMER["FAULTS"]
+PLUGINS = {fault.slot: fault.source for fault in NEWCOMER}
 HOOK = """
 
 from paribus import hookimpl
@@ -96,13 +95,12 @@ REFERENCES: dict[str, Callable[..., Any]] = {
 
 @pytest.fixture
 def examine_plugin(tmp_path: Path) -> Examine:
-    """Return a function that applies changes to a plugin, and runs some checks on its file, or all."""
+    """Return a function that examines the plugin of a slot by all checks, or with a fault by its check."""
 
-    def examine_plugin(slot: str, plugin: str, changes: Any = (), only: list[str] | None = None) -> Report:
+    def examine_plugin(slot: str, fault: Fault | None = None) -> Report:
+        plugin = PLUGINS[slot]
         text = (HERE / "newcomer_plugins" / f"{plugin}.py").read_text()
-        for original, replacement in changes:
-            assert text.count(original) == 1, f"{plugin}: expected `{original}` once"
-            text = text.replace(original, replacement)
+        text, only = (fault.apply(text), [fault.check]) if fault else (text, None)
         file = tmp_path / f"{plugin}.py"
         file.write_text(
             text + HOOK.format(slot=slot, component=text.rpartition("\n@final\nclass ")[2].partition("(")[0])
@@ -114,23 +112,19 @@ def examine_plugin(tmp_path: Path) -> Examine:
     return examine_plugin
 
 
-def fault_id(fault: Any) -> str:
-    return f"{fault.plugin}: {fault.fault}"
-
-
 @pytest.mark.parametrize("slot", [pytest.param(slot, marks=pytest.mark.slow) for slot in PLUGINS])
 def test_plugin_without_a_fault_conforms(slot: str, examine_plugin: Examine) -> None:
     """With a reference, if there is one."""
-    report = examine_plugin(slot, PLUGINS[slot])
+    report = examine_plugin(slot)
     assert report.ok, str(report)
 
 
 @pytest.mark.few(6)
-@pytest.mark.parametrize("fault", FAULTS, ids=fault_id)
-def test_planted_fault_is_found_by_its_check(fault: Any, examine_plugin: Examine) -> None:
-    report = examine_plugin(fault.slot, fault.plugin, fault.changes, [fault.check])
+@pytest.mark.parametrize("fault", NEWCOMER, ids=str)
+def test_planted_fault_is_found_by_its_check(fault: Fault, examine_plugin: Examine) -> None:
+    report = examine_plugin(fault.slot, fault)
     assert [finding.check for finding in report.findings] == [fault.check], str(report)
 
 
 def test_table_of_planted_faults_is_current() -> None:
-    assert "\n".join(NEWCOMER["table"]()) in PAGE.read_text()
+    assert "\n".join(newcomer_table()) in PAGE.read_text()
