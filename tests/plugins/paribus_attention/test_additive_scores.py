@@ -151,19 +151,6 @@ def test_cost_matches_the_torch_flop_counter(kind: str, causal: bool, build_stac
     assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
 
 
-@kinds
-@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:
-    x = randn(2, 12, 12)
-    exact = build_stack(**KINDS[kind], position_name="alibi", residual=True)(x, ramp(12)).hidden
-    dtype = torch.float32 if mode == "autocast" else torch.bfloat16
-    small = build_stack(**KINDS[kind], position_name="alibi", residual=True).to(dtype)
-    with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-        near = small(x.to(dtype), ramp(12)).hidden
-    assert near.dtype == dtype
-    assert ((near - exact).norm() / exact.norm()).item() < 2**-4
-
-
 def test_a_perceptron_that_adds_query_and_key_is_additive_attention(build_stack: BuildStack, randn: Randn) -> None:
     perceptron, additive = build_stack("mlp-score"), build_stack("additive")
     shared = {path: tensor for path, tensor in perceptron.state_dict().items() if "inner" not in path}

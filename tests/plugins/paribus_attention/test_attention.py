@@ -141,39 +141,6 @@ def test_all_kernels_agree(kind: str, causal: bool, position_name: str, build_st
             assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
-@kinds
-@pytest.mark.parametrize("position_name", POSITIONS)
-def test_decoding_in_chunks_matches_one_pass(
-    kind: str, position_name: str, build_stack: BuildStack, randn: Randn
-) -> None:
-    stack = build_stack(**KINDS[kind], position_name=position_name, layers=2, residual=True)
-    x, padding_length = randn(2, 20, 12), torch.tensor([[0], [4]])
-    left_padded = TokenLayout(torch.arange(20) - padding_length, (torch.arange(20) < padding_length).long().neg())
-    for layout in (TokenLayout(torch.arange(20).unsqueeze(0)), left_padded):
-        full_output = stack(stack.add_positions(x, layout.positions), layout).hidden
-        states, start, chunks = stack.start(2, 20), 0, []
-        for size in (5, 1, 1, 5, 8):
-            part = TokenLayout(*(None if vector is None else vector[:, start : start + size] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            placed = stack.add_positions(x[:, start : start + size], part.positions)
-            chunks.append(stack(placed, part, states=states).hidden)
-            start += size
-        assert torch.allclose(torch.cat(chunks, 1), full_output, rtol=0, atol=1e-9)
-
-
-@kinds
-def test_causal_attention_reads_the_past_and_itself_only(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], position_name="rope", layers=2, residual=True)
-    x = randn(1, 8, 12)
-    layout = layout_of("plain")
-    jacobian = torch.autograd.functional.jacobian(lambda x: stack(x, layout).hidden.sum((0, 2)), x)[:, 0].abs().sum(-1)
-    full_output = stack(x, layout).hidden
-    for i in range(8):
-        assert jacobian[i, i] > 0
-        assert (jacobian[i, i + 1 :] == 0).all()
-        past_only = stack(x[:, : i + 1], TokenLayout(torch.arange(i + 1).unsqueeze(0))).hidden
-        assert torch.allclose(past_only, full_output[:, : i + 1], rtol=0, atol=1e-9)
-
-
 @sides
 @pytest.mark.parametrize(("window", "layers"), [(1, 1), (2, 1), (4, 1), (4, 2), (64, 1)])
 def test_a_window_has_the_declared_size(
@@ -189,31 +156,6 @@ def test_a_window_has_the_declared_size(
         changed = (stack(changed_input, layout).hidden != original).any(-1)[0].nonzero().flatten().tolist()
         reach = layers * (window - 1)
         assert changed == list(range(touched if causal else max(0, touched - reach), min(100, touched + reach + 1)))
-
-
-@kinds
-@pytest.mark.parametrize("layout", ["right", "left"])
-def test_padding_changes_nothing(kind: str, layout: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], position_name="rope", causal=False, layers=2, residual=True)
-    x = randn(2, 8, 12)
-    batch = layout_of(layout)
-    assert batch.documents is not None
-    real = batch.documents[1] >= 0
-    alone = stack(x[1:, real], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
-    assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
-    x[1, ~real] += 7
-    assert torch.allclose(stack(x, batch).hidden[1:, real], alone, rtol=0, atol=1e-9)
-
-
-@kinds
-@sides
-def test_packed_documents_match_separate_ones(kind: str, causal: bool, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], position_name="alibi", causal=causal, layers=2, residual=True)
-    x = randn(2, 8, 12)
-    packed = stack(x, layout_of("packed")).hidden
-    for batch, start, end in ((0, 0, 5), (0, 5, 8), (1, 0, 2), (1, 2, 6)):
-        alone = stack(x[batch : batch + 1, start:end], TokenLayout(torch.arange(end - start).unsqueeze(0))).hidden
-        assert torch.allclose(packed[batch : batch + 1, start:end], alone, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["mha", "gqa", "mqa"])  # a window depends on positions itself
@@ -266,54 +208,3 @@ def test_matches_torch(kind: str, build_stack: BuildStack, randn: Randn) -> None
         heads.queries(x), heads.keys(x), heads.values(x), is_causal=True, enable_gqa=True
     )
     assert torch.allclose(stack(x, layout_of("plain")).hidden, heads.merge(mixed), rtol=0, atol=1e-9)
-
-
-@kinds
-def test_capturing_weights_does_not_change_outputs(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], position_name="rope", layers=2)
-    x, layout = randn(2, 8, 12), layout_of("packed")
-    output = stack(x, layout, capture=True)
-    assert torch.allclose(output.hidden, stack(x, layout).hidden, rtol=0, atol=1e-9)
-    assert layout.documents is not None
-    is_content = layout.documents.ge(0).double()
-    for layer_weights in output.captured:
-        assert layer_weights["weights"].shape == (2, 4, 8, 8)
-        assert torch.allclose(
-            layer_weights["weights"].sum(-1), is_content.unsqueeze(1).expand(2, 4, 8), rtol=0, atol=1e-9
-        )
-
-
-@kinds
-def test_a_batch_of_padding_has_finite_outputs_and_gradients(kind: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(**KINDS[kind], position_name="alibi")
-    layout = TokenLayout(torch.arange(8).unsqueeze(0), torch.full((2, 8), PADDING))
-    output = stack(randn(2, 8, 12), layout).hidden
-    assert torch.equal(output, attention_of(stack)[1].o.bias.expand(2, 8, 12))
-    for grad in torch.autograd.grad(output.sum(), list(stack.parameters())):
-        assert torch.isfinite(grad).all()
-
-
-@pytest.mark.covering
-@kinds
-@pytest.mark.parametrize("position_name", POSITIONS)
-@pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
-def test_half_precision_is_close(
-    kind: str, position_name: str, mode: str, build_stack: BuildStack, randn: Randn
-) -> None:
-    stack, x = build_stack(**KINDS[kind], position_name=position_name, residual=True), randn(2, 100, 12)
-    documents = torch.zeros(2, 100, dtype=torch.long).index_fill(1, torch.arange(70, 100), PADDING)
-    for layout in (
-        TokenLayout(torch.arange(100).unsqueeze(0)),
-        TokenLayout(torch.arange(100).expand(2, -1), documents),
-    ):
-        exact = stack.double()(stack.add_positions(x, layout.positions), layout).hidden
-        small = stack.to(torch.float32 if mode == "autocast" else torch.bfloat16)
-        inputs = x.to(next(small.parameters()).dtype)
-        with torch.autocast("cpu", torch.bfloat16, enabled=mode == "autocast"):
-            near = small(small.add_positions(inputs, layout.positions), layout).hidden
-        assert near.dtype == inputs.dtype
-        assert ((near - exact).norm() / exact.norm()).item() < 2**-5
-        near.sum().backward()
-        assert all(
-            torch.isfinite(parameter.grad).all() for parameter in small.parameters() if parameter.grad is not None
-        )

@@ -148,21 +148,6 @@ def test_all_kernels_agree(causal: bool, position_name: str, build_stack: BuildS
             assert torch.allclose(actual, reference, rtol=0, atol=1e-8)
 
 
-@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(position_name: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(
-        "block-sparse", position_name, layers=2, residual=True, block_size=4, global_blocks=1, kv_heads=2
-    )
-    x, layout = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    full_output, states, start, chunks = stack(x, layout).hidden, stack.start(2, 120), 0, []
-    for size in (100, 5, 1, 1, 5, 8):
-        chunks.append(
-            stack(x[:, start : start + size], TokenLayout(layout.positions[:, start : start + size]), states=states)
-        )
-        start += size
-    assert torch.allclose(torch.cat([chunk.hidden for chunk in chunks], 1), full_output, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("padded", [0, 11])
 def test_matches_big_bird_with_the_same_blocks(padded: int, randn: Randn) -> None:
     """Big Bird's last block is global too: here it is one more random block of every block."""

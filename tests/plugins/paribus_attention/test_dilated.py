@@ -135,23 +135,6 @@ def test_dilation_1_is_a_sliding_window(causal: bool, build_stack: BuildStack, r
     assert torch.allclose(plain(x, layout).hidden, gaps(x, layout).hidden, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("position_name", ["none", "rope", "alibi"])
-def test_decoding_in_chunks_matches_one_pass(position_name: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(
-        "dilated", position_name, layers=2, residual=True, window=3, dilation=2, global_tokens=1, kv_heads=2
-    )
-    x, layout = randn(2, 120, 12), TokenLayout(torch.arange(120).unsqueeze(0))
-    full_output, states, start, chunks = stack(x, layout).hidden, stack.start(2, 120), 0, []
-    assert stack.kernels(queries=120) == ("gathered", "gathered")
-    for size in (100, 5, 1, 1, 5, 8):
-        chunks.append(
-            stack(x[:, start : start + size], TokenLayout(layout.positions[:, start : start + size]), states=states)
-        )
-        start += size
-    decoded = torch.cat([chunk.hidden for chunk in chunks], 1)
-    assert torch.allclose(decoded, full_output, rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("padded", [0, 9])
 def test_matches_longformer(padded: int, randn: Randn) -> None:
     """Longformer's global projections are set to the local ones; Paribus has no separate ones."""

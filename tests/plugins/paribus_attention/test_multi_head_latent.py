@@ -197,19 +197,6 @@ def test_cost_matches_the_torch_flop_counter(
     assert attention_of(stack).cost(Load(queries, 20)).flops == counter.get_total_flops()
 
 
-def test_cross_attention_cost_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
-    stack = build_stack("mla", memory_width=10).to("meta")
-    x, layout = (
-        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
-        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
-    )
-    hidden = torch.zeros(1, 30, 10, device="meta", dtype=torch.float64)
-    with FlopCounterMode(display=False) as counter:
-        stack(x, layout, Memory(hidden, TokenLayout(torch.arange(30).view(1, -1).to("meta"))))
-    module = attention()["mla"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
-    assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()
-
-
 @kinds
 @pytest.mark.parametrize("mode", ["autocast", "bfloat16"])
 def test_half_precision_is_close(kind: str, mode: str, build_stack: BuildStack, randn: Randn) -> None:

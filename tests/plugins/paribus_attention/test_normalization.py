@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import PADDING, Memory, ScoreOptions, Shape, Stack, TokenLayout
+from paribus import ScoreOptions, Shape, Stack, TokenLayout
 from paribus.errors import SpecError
 from paribus.specs import resolved
 from paribus_attention import attention
@@ -75,38 +75,6 @@ def test_sparsemax_of_equal_or_distant_scores() -> None:
         weights = sparsemax(scores.to(dtype).clamp(min=torch.finfo(dtype).min), scores > LOWEST)
         assert weights.dtype == dtype
         assert torch.equal(weights.float(), expected)
-
-
-@names
-def test_padding_has_no_weight_and_a_sequence_of_padding_a_finite_gradient(
-    name: str, build_stack: BuildStack, randn: Randn
-) -> None:
-    stack, x = build_stack(name, "alibi", causal=False, layers=2, residual=True), randn(2, 8, 12)
-    documents = torch.tensor([[0] * 5 + [PADDING] * 3, [PADDING] * 8])
-    layout = TokenLayout(torch.arange(8).unsqueeze(0), documents)
-    weights = weights_of(stack, x, layout)
-    assert (weights[0, ..., 5:] == 0).all()
-    assert (weights[1] == 0).all()
-    alone = stack(x[:1, :5], TokenLayout(torch.arange(5).unsqueeze(0))).hidden
-    hidden = stack(x, layout).hidden
-    assert torch.allclose(hidden[:1, :5], alone, rtol=0, atol=1e-12)
-    gradients = torch.autograd.grad(hidden.sin().sum(), list(stack.parameters()), allow_unused=True)
-    assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
-
-
-@names
-def test_decoding_and_cross_attention_equal_one_pass(name: str, build_stack: BuildStack, randn: Randn) -> None:
-    stack = build_stack(name, "rope", layers=2, residual=True, memory_width=10)
-    x, layout = randn(2, 9, 12), TokenLayout(torch.arange(9).unsqueeze(0))
-    memory = Memory(
-        randn(2, 5, 10, seed=1), TokenLayout(torch.arange(5).unsqueeze(0), torch.tensor([[0, 0, 0, 0, -1]]))
-    )
-    expected, states, start = stack(x, layout, memory).hidden, stack.start(2, 9), 0
-    for size in (4, 1, 3, 1):
-        part = TokenLayout(layout.positions[:, start : start + size])
-        output = stack(x[:, start : start + size], part, memory, states=states).hidden
-        assert torch.allclose(output, expected[:, start : start + size], rtol=0, atol=1e-12)
-        start += size
 
 
 @names

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Memory, Shape, Stack, TokenLayout
-from paribus_attention import attention
+from paribus import Memory, Stack, TokenLayout
 
 BuildStack = Callable[..., Stack]
 Randn = Callable[..., Tensor]
@@ -102,18 +100,3 @@ def test_captured_weights_are_those_of_the_values(build_stack: BuildStack, randn
     assert torch.allclose(
         captured.captured[0]["weights"].sum(-1), sums.view(1, 4, 1).expand(2, 4, 8), rtol=0, atol=1e-12
     )
-
-
-def test_the_cost_of_mixing_matches_the_torch_flop_counter(build_stack: BuildStack) -> None:
-    stack = build_stack("talking-heads", memory_width=10).to("meta")
-    x, layout = (
-        torch.zeros(1, 20, 12, device="meta", dtype=torch.float64),
-        TokenLayout(torch.arange(20).view(1, -1).to("meta")),
-    )
-    memory = Memory(
-        torch.zeros(1, 30, 10, device="meta", dtype=torch.float64), TokenLayout(torch.arange(30).view(1, -1))
-    )
-    with FlopCounterMode(display=False) as counter:
-        stack(x, layout, memory._replace(layout=memory.layout.to(torch.device("meta"))))
-    module = attention()["talking-heads"](Shape(12, 4, 4, 64, 11, 1, memory_width=10))
-    assert module.cost(Load(20, 20, memory=30)).flops == counter.get_total_flops()

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from paribus import Load, Shape, SpecError, Stream
+from paribus import Shape, SpecError, Stream
 from paribus.assembly.build import build
 from paribus.kernels import KERNELS
 from paribus.registry import installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
-from paribus.testing import conform
 from paribus_embedding.patches import Patches
 from paribus_norm.layer_norm import LayerNorm
 
@@ -99,13 +97,6 @@ def test_every_parameter_has_a_gradient_and_dropout_applies_in_training() -> Non
     assert torch.equal(embed(embedding.eval(), images()), embed(embedding, images()))
 
 
-def test_cost_matches_the_torch_flop_counter() -> None:
-    embedding = patches()
-    with FlopCounterMode(display=False) as counter:
-        embed(embedding, images(1))
-    assert embedding.cost(Load(ROWS, ROWS)).flops == counter.get_total_flops()
-
-
 def test_images_of_another_size_are_rejected() -> None:
     with pytest.raises(ValueError, match="108 values, got 107"):
         embed(patches(), images()[:, 1:])
@@ -137,8 +128,3 @@ def test_a_spec_with_another_length_is_rejected() -> None:
     spec = resolved("vit-tiny", "dims.length=16", registry=registry)
     with pytest.raises(SpecError, match="must be 17"):
         build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)
-
-
-@pytest.mark.thorough
-def test_passes_the_component_checks() -> None:
-    conform("embedding.patches")

@@ -72,10 +72,3 @@ def test_the_cost_of_the_head_equals_the_count_of_torch(build: Build, vocabulary
     with FlopCounterMode(display=False) as counter:
         objective.logits(torch.randn(2, 9, 8, dtype=torch.float64), lambda h, bias=None: h)
     assert 2 * objective.cost(Load(9, 9, head_positions=objective.head_positions(9))).flops == counter.get_total_flops()
-
-
-def test_an_example_is_the_same_in_any_batch(build: Build, vocabulary: Vocabulary) -> None:
-    objective = build("detection", vocabulary)
-    (_, few), (_, many) = replaced(objective, 2), replaced(objective, 5)
-    assert torch.equal(few.targets["labels"], many.targets["labels"][:2])
-    assert torch.equal(few.streams["body"].tokens, many.streams["body"].tokens[:2])

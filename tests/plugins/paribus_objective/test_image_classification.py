@@ -64,13 +64,6 @@ def test_an_example_is_an_image_and_its_label(build: Build, vocabulary: Vocabula
     assert formed.targets["labels"].tolist() == [700, 3]
 
 
-def test_the_model_sees_no_label(build: Build, vocabulary: Vocabulary) -> None:
-    objective = build("image-classify", vocabulary)
-    examples_a, examples_b = (form(objective, corpus(labels), [0, 1, 2]) for labels in ([3, 0, 7], [4, 900, 1]))
-    assert torch.equal(examples_a.streams["body"].tokens, examples_b.streams["body"].tokens)
-    assert not torch.equal(examples_a.targets["labels"], examples_b.targets["labels"])
-
-
 def test_images_of_different_sizes_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     objective, tokens = build("image-classify", vocabulary), corpus([0, 1, 2], [12, 12, 9])
     assert form(objective, tokens, [0, 1]).streams["body"].tokens.shape == (2, 12)

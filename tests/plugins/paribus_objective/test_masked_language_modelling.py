@@ -88,13 +88,6 @@ def test_a_batch_of_padding_has_no_labels(build: Build, vocabulary: Vocabulary) 
     assert (batch.targets["labels"] == IGNORED).all()
 
 
-def test_the_original_batch_is_unchanged(build: Build, vocabulary: Vocabulary) -> None:
-    objective = build("mlm", vocabulary)
-    tokens = torch.arange(64).reshape(2, 32) + 6
-    objective.corrupt({"body": Stream(tokens)}, {}, Draw(0, 0, torch.arange(2)))
-    assert torch.equal(tokens, torch.arange(64).reshape(2, 32) + 6)
-
-
 def test_shares_that_sum_to_more_than_1_are_refused(build: Build, vocabulary: Vocabulary) -> None:
     with pytest.raises(ValueError, match=r"`mask` .* ≤ 1, got 0.8 \+ 0.3"):
         build("mlm", vocabulary, mask=0.8, random=0.3)

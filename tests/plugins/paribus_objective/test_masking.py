@@ -114,12 +114,6 @@ def test_masks_are_independent_in_every_epoch() -> None:
     assert overlap.item() == pytest.approx(RATE**2, abs=4 * RATE / allowed[:B].sum().item() ** 0.5)
 
 
-def test_a_mask_does_not_depend_on_the_batch() -> None:
-    whole = masked(2, torch.arange(B), stream())
-    alone = masked(2, torch.arange(40, 50), stream(40, 10))
-    assert all(torch.equal(part, full[40:50]) for part, full in zip(alone, whole, strict=True))
-
-
 def test_more_padding_does_not_change_the_mask() -> None:
     narrow = Stream(stream().tokens[:, :200], documents=torch.zeros(B, 200, dtype=torch.int64))
     wide = Stream(stream().tokens, documents=torch.zeros(B, T, dtype=torch.int64))

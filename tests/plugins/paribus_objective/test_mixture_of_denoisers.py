@@ -115,12 +115,6 @@ def test_batches_of_any_mixture_have_one_size(build: Build) -> None:
         assert objective.head_positions(256) == max(target for _, target in widths)
 
 
-def test_an_example_has_the_same_noise_in_any_batch(build: Build) -> None:
-    objective = build("ul2", VOCABULARY, 256)
-    whole = rows(formed(objective, 3))
-    assert rows(formed(objective, 3, torch.arange(40, 60))) == whole[40:60]
-
-
 def test_documents_and_languages_are_kept(build: Build) -> None:
     documents = (torch.arange(N).repeat(B, 1) >= 90).long()
     batch = formed(build("ul2", VOCABULARY, 256), documents=documents, languages=documents)

@@ -1,7 +1,6 @@
 """Tests of every objective of this plugin."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +41,6 @@ APART = (
     "rtd",
 )
 NAMES = tuple(sorted(set(objective()) - OF_IMAGES - set(APART)))
-FORMING = ("nsp", "sop")
 DOCUMENTS = [[3, 4, 5, 2], [6, 2, 3], [4, 4], [2, 9, 3, 1, 5], [1, 1, 1], [30, 20], [7, 8]]
 
 
@@ -84,15 +82,6 @@ def total_loss(terms: Mapping[str, LossTerm]) -> Tensor:
     return torch.stack([term.total for term in terms.values()]).sum()
 
 
-def take_rows(whole: TrainingExamples, rows: slice) -> TrainingExamples:
-    """A part of the examples of a batch."""
-    streams = {
-        path: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        for path, stream in whole.streams.items()
-    }
-    return TrainingExamples(streams, {name: target[rows] for name, target in whole.targets.items()})
-
-
 def are_equal(left: TrainingExamples, right: TrainingExamples) -> bool:
     vectors = [
         (mine, theirs)
@@ -115,19 +104,6 @@ def test_every_objective_has_a_schema_and_is_final(name: str) -> None:
     component = objective()[name]
     schema_of(component, component.injects)
     assert getattr(component, "__final__", False)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_each_term_has_labels_and_their_count(
-    name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
-) -> None:
-    instance = build(name, vocabulary)
-    batch = formed(instance, corpus, 3)
-    terms = instance(passed(batch))
-    assert terms.keys() == instance.terms.keys()
-    for term, label in instance.terms.items():
-        assert terms[term].count == (batch.targets[label] != IGNORED).sum() > 0
-        assert terms[term].total.isfinite()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -180,35 +156,6 @@ def test_a_token_with_an_ignored_label_has_no_gradient(
     assert hidden.grad is not None
     assert not hidden.grad[1].any()
     assert all(hidden.grad[row].any() for row in (0, 2, 3))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_micro_batches_of_unequal_counts_add_up_to_the_whole(
-    name: str, build: Build, passed: Passed, table: nn.Embedding, corpus: Corpus, vocabulary: Vocabulary
-) -> None:
-    instance = build(name, vocabulary)
-    parameters = [table.weight, *instance.parameters()]
-    whole = formed(instance, corpus, 5)
-    whole.targets["labels"][0] = IGNORED
-    terms = [instance(passed(take_rows(whole, rows))) for rows in (slice(0, 1), slice(1, 2), slice(2, 5))]
-    full = instance(passed(whole))
-    for of, term in full.items():
-        assert term.count == sum(int(each[of].count) for each in terms)
-        total = torch.stack([each[of].total for each in terms]).sum()
-        torch.testing.assert_close(total, term.total, rtol=0, atol=1e-12)
-    one_by_one = torch.autograd.grad(torch.stack([total_loss(each) for each in terms]).sum(), parameters)
-    at_once = torch.autograd.grad(total_loss(full), parameters)
-    torch.testing.assert_close(one_by_one, at_once, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_example_is_the_same_in_any_batch(name: str, build: Build, corpus: Corpus, vocabulary: Vocabulary) -> None:
-    instance = build(name, vocabulary)
-    whole = formed(instance, corpus, 4)
-    assert are_equal(formed(instance, corpus, 4), whole)
-    for row in range(4):
-        alone = examples(instance, corpus, torch.tensor([row]), length=32, seed=0, epoch=0)
-        assert are_equal(alone, take_rows(whole, slice(row, row + 1)))
 
 
 @pytest.mark.parametrize("name", ["mlm", "nsp", "sbo", "sop", "span-corruption"])
@@ -289,28 +236,6 @@ def test_hidden_states_are_projected_to_the_embedding_width_at_the_counted_cost(
     positions = instance.unembed_positions(32)
     if positions is not None:
         assert sum(h.shape[:-1].numel() for h in scored) == 3 * positions
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_accuracy_is_the_share_of_right_predictions(
-    name: str, build: Build, passed: Passed, corpus: Corpus, vocabulary: Vocabulary
-) -> None:
-    instance: Any = build(name, vocabulary)
-    metrics = instance.metrics()
-    right = wanted = 0
-    for epoch in range(3):
-        run = passed(formed(instance, corpus, 4, epoch=epoch))
-        instance(run)
-        instance.update_metrics(run, metrics)
-        labels = run.targets["labels"].flatten()
-        if hasattr(instance, "class_logits"):
-            logits = instance.class_logits(run)
-        else:
-            logits = instance.logits(instance.scored_hidden(run), run.unembed)
-        predictions = logits.argmax(-1).flatten()
-        right += int((predictions == labels)[labels != IGNORED].sum())
-        wanted += int((labels != IGNORED).sum())
-    assert metrics["accuracy"].compute() == pytest.approx(right / wanted)
 
 
 @pytest.mark.parametrize("name", ["clm", "mlm", "sbo", "span-corruption"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy import stats
 
-from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, Tokens, TrainingExamples, Vocabulary
+from paribus import IGNORED, PADDING, Draw, Objective, SpecError, Stream, Tokens, Vocabulary
 
 Build = Callable[..., Objective]
 Corpus = Callable[[Sequence[Sequence[int]]], Tokens]
@@ -176,14 +176,6 @@ def test_it_has_no_prompt(build: Build) -> None:
 
 def test_an_epoch_has_each_pair_once(build: Build, tokens: Any) -> None:
     assert build("tlm", VOCABULARY).example_count(tokens, 32) == 180
-
-
-def test_formed_batches_are_unchanged(build: Build, tokens: Any) -> None:
-    objective = build("tlm", VOCABULARY)
-    body = unmasked_examples(objective, tokens)
-    original = body.tokens.clone()
-    objective.corrupt(TrainingExamples({"body": body}, {}).streams, {}, Draw(0, 0, torch.arange(180)))
-    assert torch.equal(body.tokens, original)
 
 
 def test_frequencies_are_those_of_both_sides(build: Build, corpus: Corpus) -> None:

@@ -175,11 +175,6 @@ def _edges(word_selection: WordSelection, body: Stream, epoch: int) -> np.ndarra
     return edges
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_picks_do_not_depend_on_the_batch(law: str) -> None:
-    assert torch.equal(picked(law, 2, stream(40, 10), 40), picked(law, 2)[40:50])
-
-
 def test_one_draw_decides_for_a_whole_run() -> None:
     masking = Masking(VOCABULARY, RATE, 0.5, 0.0, selection(LAWS["spanbert"], RATE, VOCABULARY))
     body = stream()

@@ -51,13 +51,3 @@ def test_two_runs_are_bitwise_equal_whatever_the_number_of_threads() -> None:
     runs = [run(threads) for threads in (1, 2, 1)]
     torch.set_num_threads(1)
     assert all(torch.equal(left, changed) for again in runs[1:] for left, changed in zip(runs[0], again, strict=True))
-
-
-@pytest.mark.parametrize(("matrices", "remaining"), [(1, 0), (0, 1)])
-def test_either_group_of_parameters_may_be_empty(matrices: int, remaining: int) -> None:
-    optimizer = AdamW().build(
-        [nn.Parameter(torch.ones(2, 2)) for _ in range(matrices)],
-        [nn.Parameter(torch.ones(2)) for _ in range(remaining)],
-    )
-    optimizer.step()
-    assert [len(group["params"]) for group in optimizer.param_groups] == [matrices, remaining]

@@ -71,14 +71,6 @@ def test_below_the_threshold_only_the_distance_matters(shape: Shape) -> None:
     assert not torch.allclose(position.bias(pair(positions + 900, positions + 900)), full_output, rtol=0, atol=1e-3)
 
 
-def test_every_parameter_has_a_gradient(shape: Shape) -> None:
-    position, positions = build(shape), torch.arange(9).unsqueeze(0)
-    position.bias(pair(positions, positions)).sin().sum().backward()
-    for name, parameter in position.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.any(), name
-
-
 def test_a_threshold_of_0_is_finite(shape: Shape) -> None:
     position, positions = build(shape), torch.arange(-3, 9).unsqueeze(0)
     torch.nn.init.zeros_(position.threshold)

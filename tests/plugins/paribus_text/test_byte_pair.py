@@ -1,11 +1,6 @@
 """Byte-pair tokenizer."""
 
-import subprocess
-import sys
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paribus import DataError, SpecError
 from paribus_text.byte_pair import BytePair
@@ -22,18 +17,6 @@ def trained(size: int | None = 400) -> BytePair:
 TOKENIZER = trained()
 
 
-@given(st.text())
-def test_any_text_survives_encoding_and_decoding(text: str) -> None:
-    assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
-
-
-@given(st.text())
-def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
-    (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <sentinel 0> </s> <|endoftext|> {text}"])
-    assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
-    assert max(ids) < TOKENIZER.vocabulary().size
-
-
 def test_frequent_pairs_are_merged() -> None:
     assert len(TOKENIZER.encode_batch([" the the"])[0]) == 2
     assert TOKENIZER.vocabulary().size < 400  # no frequent pair is left
@@ -42,26 +25,6 @@ def test_frequent_pairs_are_merged() -> None:
 @pytest.mark.parametrize("size", [266, 270, 280])
 def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
     assert trained(size).vocabulary().size == size
-
-
-@pytest.mark.thorough
-def test_the_same_texts_give_the_same_state_in_another_process() -> None:
-    code = (
-        "from paribus_text.byte_pair import BytePair; import sys\n"
-        f"t = BytePair(sentinels=4); t.train({TEXTS!r}, 400); sys.stdout.buffer.write(t.state())"
-    )
-    for seed in ("1", "2"):
-        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed, "TOKENIZERS_PARALLELISM": "true"}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-        assert done.stdout == TOKENIZER.state()
-
-
-def test_a_tokenizer_is_restored_from_its_state() -> None:
-    loaded = BytePair()
-    loaded.load(TOKENIZER.state())
-    assert loaded.vocabulary() == TOKENIZER.vocabulary()
-    assert loaded.state() == TOKENIZER.state()
-    assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
 def test_special_tokens_are_decoded_to_their_names() -> None:

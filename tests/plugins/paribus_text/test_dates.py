@@ -133,13 +133,6 @@ def test_years_styles_and_directions_are_about_equally_frequent() -> None:
     assert 850 < sum("/" in it.text for it in documents) < 1150
 
 
-def test_the_fingerprint_depends_on_every_option() -> None:
-    assert Dates().fingerprint() == Dates().fingerprint()
-    changes: list[dict[str, Any]] = [{"seed": 1}, {"pairs": 17}, {"held_out": 3}, {"first": 1800}, {"years": 3}]
-    changes += [{"styles": ("long",)}, {"locales": ("de", "en-us")}, {"directions": "all"}]
-    assert len({Dates(**change).fingerprint() for change in ({}, *changes)}) == 9
-
-
 @pytest.mark.parametrize("named", [(), ("de",), ("de", "de")])
 def test_fewer_than_two_places_are_refused(named: tuple[Locale, ...]) -> None:
     with pytest.raises(SpecError, match=r"error\[too-few\] corpus.locales"):

@@ -48,21 +48,6 @@ def test_texts_are_unique_and_no_topic_is_in_both_splits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_labels_match_the_traits_of_their_corpus(name: str) -> None:
-    provides = build(name).traits["provides"]
-    classes = build(name).traits.get("document_facts", {}).get("classes")
-    assert classes is None or len(build(name).classes()) == classes
-    for document in of_both_splits(name):
-        assert bool(document.target) == ("pairs" in provides)
-        if "tags" in provides:
-            assert len(document.labels) == len(document.sentences)
-        else:
-            assert len(document.labels) == (2 if "answers" in provides else 1)
-        if isinstance(classes, int):
-            assert set(document.labels) <= set(range(classes))
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_a_fingerprint_depends_only_on_the_options(name: str) -> None:
     kind: Any = corpus()[name]
     assert build(name).fingerprint() == kind().fingerprint() != kind(held_out=0.3).fingerprint()

@@ -43,25 +43,12 @@ def test_no_long_paragraph_is_in_both_splits() -> None:
     assert next(iter(CORPUS.skipped_inputs().values())) > 0
 
 
-def test_no_document_has_an_empty_sentence() -> None:
-    assert all(sentence.strip() for document in TRAIN + VAL for sentence in document.sentences)
-
-
 def test_prose_is_unwrapped_and_code_keeps_its_lines() -> None:
     result = next(document for document in TRAIN + VAL if document.name == "while").sentences
     assert result[0] == 'The "while" statement'
     assert any("repeatedly tests the expression and" in sentence for sentence in result)
     assert any(sentence.startswith("while_stmt") and "\n" in sentence for sentence in result)
     assert not any("***" in sentence for sentence in result)
-
-
-@pytest.mark.thorough
-def test_another_process_reads_the_same_documents() -> None:
-    code = "from paribus_text.python_docs import PythonDocs; print(PythonDocs().fingerprint())"
-    for seed in ("1", "2"):
-        environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": seed}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True)
-        assert done.stdout.strip() == CORPUS.fingerprint()
 
 
 def test_torch_and_tokenizers_are_not_imported() -> None:

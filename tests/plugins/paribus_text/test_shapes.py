@@ -71,9 +71,3 @@ def test_light_and_dark_shapes_are_equally_frequent() -> None:
     corpus = Shapes(**TINY | {"images": 400}, noise=0)
     lights = [pixels(document, 12, 1)[0, 0, 0] < 128 for document in corpus.documents("train")]
     assert 150 < sum(lights) < 250
-
-
-def test_the_fingerprint_depends_on_every_option() -> None:
-    assert Shapes(**TINY).fingerprint() == Shapes(**TINY).fingerprint()
-    changes = ({"seed": 1}, {"noise": 31}, {"images": 17}, {"image": 13}, {"channels": 3}, {"classes": 3})
-    assert len({Shapes(**TINY | change).fingerprint() for change in ({}, *changes)}) == 7

@@ -33,13 +33,6 @@ def test_unknown_words_are_unk_and_the_rarest_words_are_dropped() -> None:
     assert tokenizer.decode([7, unknown, 8, 99]) == "a <unk> c <no token 99>"
 
 
-def test_a_tokenizer_is_restored_from_its_state() -> None:
-    one, two = trained("x y", "z"), Symbols(sentinels=3)
-    two.load(one.state())
-    assert (two.vocabulary(), two.state()) == (one.vocabulary(), one.state())
-    assert two.encode_batch(["z y"]) == one.encode_batch(["z y"])
-
-
 def test_a_vocabulary_without_room_for_a_word_is_refused() -> None:
     with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*7 ids"):
         trained("a", size=7)

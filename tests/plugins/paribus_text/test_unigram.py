@@ -2,13 +2,9 @@
 
 import itertools
 import math
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from paribus import DataError, SpecError
 from paribus_text.unigram import BLANK, Unigram
@@ -23,18 +19,6 @@ def trained(size: int | None = 360, *, byte_fallback: bool = True, lowercase: bo
 
 
 TOKENIZER = trained()
-
-
-@given(st.text() | st.text(alphabet=f" {BLANK}\n\tathe☃"))
-def test_any_text_survives_encoding_and_decoding(text: str) -> None:
-    assert TOKENIZER.decode(TOKENIZER.encode_batch([text])[0]) == text
-
-
-@given(st.text())
-def test_no_text_encodes_to_a_reserved_id(text: str) -> None:
-    (ids,) = TOKENIZER.encode_batch([f"<mask> [MASK] <unk> <0x41> <sentinel 0> </s> {text}"])
-    assert TOKENIZER.vocabulary().reserved.isdisjoint(ids)
-    assert max(ids) < TOKENIZER.vocabulary().size
 
 
 def test_without_byte_fallback_unknown_letters_are_unk() -> None:
@@ -83,24 +67,6 @@ def test_the_vocabulary_has_at_most_the_given_size(size: int) -> None:
 
 def test_every_letter_is_a_piece_if_the_size_allows() -> None:
     assert set("".join(TEXTS).replace(" ", BLANK)) <= {piece for piece, _ in TOKENIZER._pieces}
-
-
-def test_the_same_texts_give_the_same_state_in_another_process() -> None:
-    code = (
-        "from paribus_text.unigram import Unigram; import sys\n"
-        f"t = Unigram(sentinels=4); t.train({TEXTS!r}, 360); sys.stdout.buffer.write(t.state())"
-    )
-    environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-    assert done.stdout == TOKENIZER.state()
-
-
-def test_a_tokenizer_is_restored_from_its_state() -> None:
-    loaded = Unigram(byte_fallback=False)
-    loaded.load(TOKENIZER.state())
-    assert loaded.vocabulary() == TOKENIZER.vocabulary()
-    assert loaded.state() == TOKENIZER.state()
-    assert loaded.encode_batch(TEXTS) == TOKENIZER.encode_batch(TEXTS)
 
 
 def test_normalization_options_fold_case_and_compatible_letters() -> None:

@@ -13,28 +13,6 @@ TOKENS = torch.tensor([[3, 1, 4, 1], [5, 9, 2, 6]])
 Build = Callable[[type[Topology]], Topology]
 
 
-def test_outputs_depend_on_the_past_only(build: Build) -> None:
-    decoder = build(Decoder)
-    original = decoder.run({"body": Stream(TOKENS)}, "body").hidden
-    for t in range(4):
-        changed = TOKENS.clone()
-        changed[0, t] = 7
-        has_changed = (decoder.run({"body": Stream(changed)}, "body").hidden - original).abs().amax(-1) > 1e-12
-        assert has_changed.tolist() == [[row >= t for row in range(4)], [False] * 4]
-
-
-@pytest.mark.parametrize("chunks", [[4], [1, 1, 1, 1], [2, 1, 1]])
-def test_decoding_continues_from_its_state(build: Build, chunks: list[int]) -> None:
-    decoder = build(Decoder)
-    full_output = decoder.run({"body": Stream(TOKENS)}, "body").hidden
-    states = decoder.start(batch=2, length=4)
-    outputs = []
-    for size in chunks:
-        tokens = TOKENS[:, states.past : states.past + size]
-        outputs.append(decoder.run({"body": Stream(tokens)}, "body", states=states).hidden)
-    torch.testing.assert_close(torch.cat(outputs, dim=1), full_output, atol=1e-12, rtol=0)
-
-
 def test_tensor_names_and_draws_match_an_encoder(build: Build) -> None:
     actual, reference = build(Decoder).state_dict(), build(Encoder).state_dict()
     assert actual.keys() == reference.keys()

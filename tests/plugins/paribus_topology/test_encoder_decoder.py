@@ -40,16 +40,6 @@ def test_every_target_token_depends_on_the_whole_source(topology: Topology) -> N
         assert changed_positions(decoded_after, decoded) == [[False] * 4, [True] * 4]
 
 
-def test_the_target_is_causal(topology: Topology) -> None:
-    encoded, decoded = run_both(topology, SOURCE, TARGET)
-    for t in range(4):
-        changed = TARGET.clone()
-        changed[0, t] = 7
-        encoded_after, decoded_after = run_both(topology, SOURCE, changed)
-        assert torch.equal(encoded_after.hidden, encoded.hidden)
-        assert changed_positions(decoded_after, decoded) == [[row >= t for row in range(4)], [False] * 4]
-
-
 def test_source_and_target_share_one_table(topology: Topology) -> None:
     tables = [name for name, parameter in topology.named_parameters() if parameter.shape == (11, 4)]
     assert tables == ["embedding.tokens.weight"]
@@ -58,14 +48,6 @@ def test_source_and_target_share_one_table(topology: Topology) -> None:
     (gradient,) = torch.autograd.grad(decoded.hidden.pow(3).sum(), table)
     used = sorted({*SOURCE.flatten().tolist(), *TARGET.flatten().tolist()})
     assert (gradient.abs().sum(-1) > 0).nonzero().flatten().tolist() == used
-
-
-def test_decoding_continues_from_its_state(topology: Topology) -> None:
-    encoded, decoded = run_both(topology, SOURCE, TARGET)
-    states, memory = topology.start(batch=2, length=4), memory_of(encoded)
-    steps = [{"body": Stream(TARGET[:, t : t + 1])} for t in range(4)]
-    outputs = [topology.run(step, "body", memory=memory, states=states).hidden for step in steps]
-    torch.testing.assert_close(torch.cat(outputs, dim=1), decoded.hidden, atol=1e-12, rtol=0)
 
 
 def test_decoder_tensor_names_match_a_decoder(topology: Topology, build: Callable[[type[Topology]], Topology]) -> None:
