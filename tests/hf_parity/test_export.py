@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus import SpecError
@@ -41,5 +42,5 @@ def test_exported_presets_match(preset: str) -> None:
 @pytest.mark.parametrize("family", ["albert", "bert", "roberta"])
 def test_exporting_without_segments_is_rejected(family: str) -> None:
     model = paribus.assemble(paribus.spec(f"{family}-tiny", "dims.vocabulary=300", "embedding.segments=0"))
-    with pytest.raises(SpecError, match="`type_vocab_size` must be at least 1"):
+    with raises_problem(SpecError, "cannot-export", "type_vocab_size", "1"):
         paribus.export(model, family)

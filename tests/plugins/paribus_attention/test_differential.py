@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import DiffLlamaConfig
@@ -159,7 +160,7 @@ def test_odd_numbers_of_heads_are_rejected(heads: int, options: dict[str, int]) 
 
 
 def test_shared_layers_are_rejected() -> None:
-    with pytest.raises(SpecError, match="`differential` depends on the layer"):
+    with raises_problem(SpecError, "does-not-fit", "differential"):
         paribus.spec("gpt-tiny", "attention=differential", "dims.groups=1")
 
 

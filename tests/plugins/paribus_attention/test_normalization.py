@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 from paribus import ScoreOptions, Shape, Stack, TokenLayout
@@ -98,5 +99,5 @@ def test_weights_that_share_nothing_have_no_sink(name: str) -> None:
 
 def test_measures_of_shares_accept_sparsemax_only() -> None:
     resolved("gpt-tiny", "attention=sparsemax", "measure=entropy")
-    with pytest.raises(SpecError, match=r"weights that sum to 1, but those of attention `sigmoid` may not"):
+    with raises_problem(SpecError, "does-not-fit", "1", "sigmoid"):
         resolved("gpt-tiny", "attention=sigmoid", "measure=entropy")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 
 from paribus import Shape, SpecError, Stream
@@ -126,5 +127,5 @@ def test_invalid_sizes_are_rejected(options: dict[str, int], positions: int, wor
 def test_a_spec_with_another_length_is_rejected() -> None:
     registry = installed(no_plugins=True)
     spec = resolved("vit-tiny", "dims.length=16", registry=registry)
-    with pytest.raises(SpecError, match="must be 17"):
+    with raises_problem(SpecError, "component-error", "17"):
         build(spec, registry, Vocabulary(257, {"mask": 256}), KERNELS)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import SpecError
 from paribus.runner.worker import WorkerRequest
@@ -21,7 +22,7 @@ from paribus_launch.ray import Ray
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SpecError, match=r"pip install 'paribus\[ray\]'"):
+    with raises_problem(SpecError, "not-installed", "paribus[ray]"):
         Ray().open(Plugins())
 
 
@@ -30,7 +31,7 @@ def test_an_unreachable_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         raise ConnectionError("Failed to connect to Ray cluster")
 
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
-    with pytest.raises(SpecError, match=r"unreachable.*launcher.address: .*`head:6379`.*RAY_AUTH_TOKEN"):
+    with raises_problem(SpecError, "unreachable", "launcher.address", "head:6379", "RAY_AUTH_TOKEN"):
         Ray(address="head:6379").open(Plugins())
 
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import SpecError
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
@@ -193,7 +194,7 @@ def test_jobs_may_be_retried_if_submission_fails(cluster: Cluster, tmp_path: Pat
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(SpecError, match=r"`submitit`.*paribus\[slurm\]"):
+    with raises_problem(SpecError, "not-installed", "submitit", "paribus[slurm]"):
         Slurm().open(Plugins())
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 from torch.nn import functional
 
@@ -80,7 +81,7 @@ def test_given_tokens_of_an_answer_are_not_labels(build: Build, vocabulary: Voca
     objective = build("completion", vocabulary, marks=True, separator=False, stop=False)
     labels = all_of(objective, corpus(PAIRS, [1, 0, 1, 0, 1]), 6).targets["labels"]
     assert [[label for label in row if label != IGNORED] for row in labels.tolist()] == [[20, 21], [], [23, 26]]
-    with pytest.raises(DataError, match=r"error\[wrong-number-of-marks\] .* 5 sentences .* has 2;"):
+    with raises_problem(DataError, "wrong-number-of-marks", "5", "2"):
         all_of(objective, corpus(PAIRS, [1, 0]), 6)
 
 
@@ -130,7 +131,7 @@ def test_a_prompt_equals_that_of_a_training_example(build: Build, vocabulary: Vo
 
 def test_pairs_that_do_not_fit_are_refused_dropped_or_truncated(build: Build, vocabulary: Vocabulary) -> None:
     pairs: list[Pair] = [([10, 11, 12, 13, 14], [[20, 21]]), ([15], [[22]])]
-    match = r"error\[too-long\] dims.length: 1 of 2 pairs are longer than 6, up to 8; valid: dims.length ≥ 8"
+    match = r"error\[too-long\].*1.*2.*6.*dims\.length ≥ 8"
     with pytest.raises(DataError, match=match):
         build("completion", vocabulary, length=6, overlong="error").example_count(corpus(pairs), 6)
     dropping: Any = build("completion", vocabulary, length=6, overlong="drop")
@@ -138,9 +139,9 @@ def test_pairs_that_do_not_fit_are_refused_dropped_or_truncated(build: Build, vo
     assert dropping.skipped_documents(corpus(pairs), 6) == {"pairs dropped because they are longer than 6": 1}
     cutting = build("completion", vocabulary, length=6, overlong="truncate")
     assert all_of(cutting, corpus(pairs), 6).streams["body"].tokens[0].tolist() == [12, 13, 14, SEP, 20, 21]
-    with pytest.raises(DataError, match=r"error\[too-long\] .*: 1 of 1 pairs"):
+    with raises_problem(DataError, "too-long", "1 of 1"):
         build("completion", vocabulary, length=3, overlong="drop").example_count(corpus(pairs[:1]), 3)
-    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 2; valid: ≥ 3"):
+    with raises_problem(SpecError, "too-short", "dims.length", "≥ 3", "2"):
         build("completion", vocabulary, length=2)
 
 

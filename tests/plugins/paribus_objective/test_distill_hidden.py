@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from tests.plugins.paribus_objective.conftest import GivenPass
 
 from paribus import IGNORED, Load, Objective, SpecError, Vocabulary
@@ -53,7 +54,7 @@ def test_hidden_states_are_projected_to_the_teachers_width(build: Build, vocabul
 def test_a_teacher_of_another_width_is_refused_with_the_option(build: Build, vocabulary: Vocabulary) -> None:
     student, teacher = torch.zeros(1, 2, 7), torch.zeros(1, 2, 8)
     run = GivenPass(student, student, {"counted": torch.zeros(1, 2)}, GivenPass(teacher, teacher, {}))
-    with pytest.raises(SpecError, match=r"error\[does-not-fit\] teacher: .*: 8 in the teacher, 7 in the model;"):
+    with raises_problem(SpecError, "does-not-fit", "teacher", "8", "7"):
         build("distill-hidden", vocabulary)(run)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import (
     DataError,
@@ -180,9 +181,9 @@ def test_frequencies_are_those_of_unanswerable_questions(extract: Any, questions
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ([1.0, 4.0], "the answer 1 to 4 in a context of 4 words; valid: 0 ≤ first ≤ last < 4"),
-        ([2.0, 1.0], "document 0 has the answer 2 to 1"),
-        ([-1.0, 1.0], "document 0 has the answer -1 to 1"),
+        ([1.0, 4.0], r"error\[labels\].*0.*1.*4.*≤"),
+        ([2.0, 1.0], r"error\[labels\].*0.*2.*1"),
+        ([-1.0, 1.0], r"error\[labels\].*0.*-1.*1"),
     ],
 )
 def test_an_answer_that_is_not_in_its_context_is_refused(
@@ -195,12 +196,12 @@ def test_an_answer_that_is_not_in_its_context_is_refused(
 
 def test_answers_have_two_ends(extract: Any, questions: Tokens) -> None:
     questions.labels = Labels(np.zeros(7), np.array([0, 2, 3, 5, 7]))
-    with pytest.raises(DataError, match=r"error\[labels\] corpus: .* document 1 has 1"):
+    with raises_problem(DataError, "labels", "corpus", "1"):
         extract.example_count(questions, 23)
 
 
 def test_a_length_too_short_for_question_and_context_is_rejected(build: Build, vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
+    with raises_problem(SpecError, "too-short", "dims.length", "≥ 5", "4"):
         build("extract", vocabulary, 4)
     build("extract", vocabulary, 5)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import nn
 
 from paribus import IGNORED, PADDING, Draw, ForwardPass, Objective, SpecError, Stream, TrainingExamples, Vocabulary
@@ -95,7 +96,7 @@ def test_shares_that_sum_to_more_than_1_are_refused(build: Build, vocabulary: Vo
 
 
 def test_a_tokenizer_without_a_mask_token_is_refused(build: Build) -> None:
-    with pytest.raises(SpecError, match=r"error\[missing-special-token\] .*`mask`"):
+    with raises_problem(SpecError, "missing-special-token", "mask"):
         build("mlm", Vocabulary(100, {"pad": 0}))
 
 

@@ -133,9 +133,9 @@ def test_documents_and_languages_are_kept(build: Build) -> None:
 @pytest.mark.parametrize(
     ("length", "sentinels", "message"),
     [
-        (3, 8, r"error\[too-short\] dims\.length: .* got a length of 3; valid: ≥ 4"),
-        (64, 8, r"error\[too-few-sentinels\] tokenizer: .* 11 spans .* the tokenizer has 8;"),
-        (4, 2, r"error\[too-few-sentinels\] tokenizer: .* 1 spans .* the tokenizer has 2; valid: ≥ 4"),
+        (3, 8, r"error\[too-short\] dims\.length.*3.*≥ 4"),
+        (64, 8, r"error\[too-few-sentinels\] tokenizer.*11.*8"),
+        (4, 2, r"error\[too-few-sentinels\] tokenizer.*1.*2.*≥ 4"),
     ],
 )
 def test_too_short_a_length_or_too_few_sentinels_are_rejected(

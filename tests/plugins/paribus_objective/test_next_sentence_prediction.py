@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from scipy import stats
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, Draw, Objective, Tokens, TrainingExamples, Vocabulary
 
@@ -95,7 +96,7 @@ def test_only_ends_of_documents_leave_positions_empty(nsp: Objective, corpus: Co
 
 def test_one_document_is_not_enough(nsp: Objective, corpus: Corpus) -> None:
     tokens = corpus([[3, 3, 3]])
-    with pytest.raises(DataError, match="too-few-documents"):
+    with raises_problem(DataError, "too-few-documents", "corpus"):
         nsp.example_count(tokens, 32)
-    with pytest.raises(DataError, match="too-few-documents"):
+    with raises_problem(DataError, "too-few-documents", "corpus"):
         nsp.form(tokens, 32, Draw(0, 0, torch.arange(1)))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.fixtures.problems import raises_problem
 
 from paribus import PADDING, DataError, Draw, Shape, SpecError, Tokens, Vocabulary
 from paribus_objective.segments import ChunkCache, Chunks, SegmentLayout, Span, cut_chunks, random_below, truncate
@@ -174,14 +175,14 @@ def test_without_a_pad_token_padding_is_invisible(corpus: Corpus) -> None:
 
 
 def test_a_length_too_short_for_a_pair_is_rejected(vocabulary: Vocabulary) -> None:
-    with pytest.raises(SpecError, match=r"error\[too-short\] dims.length: .* got a length of 4; valid: ≥ 5"):
+    with raises_problem(SpecError, "too-short", "dims.length", "≥ 5", "4"):
         SegmentLayout(Shape(8, 2, 4, 4, 100, 1), vocabulary, "nsp")
 
 
 @pytest.mark.parametrize("missing", ["cls", "sep"])
 def test_a_tokenizer_without_cls_or_sep_is_refused(missing: str, vocabulary: Vocabulary) -> None:
     has = {name: token for name, token in vocabulary.specials.items() if name != missing}
-    with pytest.raises(SpecError, match=rf"error\[missing-special-token\] .*`{missing}`"):
+    with raises_problem(SpecError, "missing-special-token", missing):
         SegmentLayout(Shape(8, 2, 4, 16, 100, 1), Vocabulary(100, has), "sop")
 
 
@@ -207,11 +208,11 @@ def test_a_copy_of_the_cache_holds_no_corpus(copy_function: Callable[[ChunkCache
 
 
 def test_a_corpus_of_one_document_has_no_negatives(corpus: Corpus) -> None:
-    with pytest.raises(DataError, match=r"error\[too-few-documents\] corpus: .* the corpus has 1;"):
+    with raises_problem(DataError, "too-few-documents", "corpus", "1"):
         ChunkCache("nsp", minimum_documents=2)(corpus([[2, 2, 2], [], [0]]), 20)
 
 
 def test_a_corpus_without_two_sentences_in_a_document_has_no_pairs(corpus: Corpus) -> None:
-    with pytest.raises(DataError, match=r"error\[too-few-sentences\] corpus"):
+    with raises_problem(DataError, "too-few-sentences", "corpus"):
         ChunkCache("sop", minimum_documents=1)(corpus([[2], [3, 0], [4]]), 20)
     assert DataError.exit_code == 4

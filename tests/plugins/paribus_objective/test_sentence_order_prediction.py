@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from scipy import stats
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, Draw, Objective, Tokens, TrainingExamples, Vocabulary
 
@@ -66,5 +67,5 @@ def test_both_orders_are_equally_likely(sop: Objective, corpus: Corpus) -> None:
 
 def test_one_document_of_two_sentences_is_enough_and_one_sentence_is_not(sop: Objective, corpus: Corpus) -> None:
     assert sop.example_count(corpus([[3, 3]]), 32) == 1
-    with pytest.raises(DataError, match="too-few-sentences"):
+    with raises_problem(DataError, "too-few-sentences", "corpus"):
         sop.example_count(corpus([[3], [4]]), 32)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import IGNORED, DataError, Draw, Labels, Objective, Tokens, Vocabulary
 from paribus_objective.windows import word_runs
@@ -81,8 +82,8 @@ def test_ignored_tags_of_the_corpus_are_ignored(tag: Any, corpus: Corpus) -> Non
 def test_tags_must_match_the_words(tag: Any, corpus: Corpus) -> None:
     tokens = corpus([[1, 2], [3]])
     tokens.labels = Labels(np.zeros(4), np.array([0, 2, 4]))
-    with pytest.raises(DataError, match=r"error\[labels\] corpus: document 1 has 2 tags and 1 words"):
+    with raises_problem(DataError, "labels", "corpus", "1", "2"):
         tag.example_count(tokens, 12)
     tokens.labels = Labels(np.array([0.0, 10.0, 1.0]), np.array([0, 2, 3]))
-    with pytest.raises(DataError, match=r"error\[labels\] .* 10 classes; .* label 10"):
+    with raises_problem(DataError, "labels", "10"):
         tag.example_count(tokens, 12)

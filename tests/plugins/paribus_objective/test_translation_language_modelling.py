@@ -165,7 +165,7 @@ def test_without_languages_tokens_have_no_language(build: Build, tokens: Any) ->
 
 
 def test_too_short_a_length_is_rejected(build: Build) -> None:
-    message = r"error\[too-short\] dims\.length: .* got a length of 5; valid: ≥ 6"
+    message = r"error\[too-short\] dims\.length.*5.*≥ 6"
     with pytest.raises(SpecError, match=message):
         build("tlm", VOCABULARY, 5)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 from paribus import IGNORED, PADDING, Draw, SpecError, Stream, Vocabulary
@@ -189,5 +190,5 @@ def test_one_draw_decides_for_a_whole_run() -> None:
 
 
 def test_a_tokenizer_without_word_beginnings_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"error\[missing-words\] tokenizer: "):
+    with raises_problem(SpecError, "missing-words", "tokenizer"):
         selection(LAWS["words"], 0.15, VOCABULARY._replace(word_starts=None))

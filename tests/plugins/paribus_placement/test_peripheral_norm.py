@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 import paribus
@@ -38,7 +39,7 @@ def test_matches_its_formula(shape: Shape, sublayers: Sublayers, randomise: Rand
 
 
 def test_shared_layers_are_rejected() -> None:
-    with pytest.raises(SpecError, match="`peri` depends on the layer"):
+    with raises_problem(SpecError, "does-not-fit", "peri"):
         paribus.spec("gpt-tiny", "placement=peri", "dims.groups=1")
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 from paribus import Shape, SpecError
@@ -90,7 +91,7 @@ def test_the_middle_position_is_not_scaled(shape: Shape) -> None:
 
 
 def test_an_odd_head_width_is_rejected(shape: Shape) -> None:
-    with pytest.raises(SpecError, match="got 7"):
+    with raises_problem(SpecError, "odd-rotated-width", "7"):
         Extrapolatable(replace(shape, head_width=7))
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, Shape
 from paribus_position.learned import Learned
@@ -38,7 +39,7 @@ def test_the_table_has_the_length_of_dims_or_of_the_option(length: int | None, r
 
 
 def test_a_position_past_the_table_is_an_error(shape: Shape) -> None:
-    message = r"got position 16; valid: positions up to 15, or"
+    message = r"error\[position-out-of-range\].*16.*positions.*15"
     with pytest.raises(DataError, match=message):
         Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
 
@@ -53,7 +54,7 @@ def test_vectors_before_the_offset_are_unused(shape: Shape) -> None:
     actual.sum().backward()
     assert position.table.weight.grad is not None
     assert position.table.weight.grad.sum(-1).tolist() == [0, 0, 16, 8] + [0] * 13 + [8]
-    with pytest.raises(DataError, match="got position 16"):
+    with raises_problem(DataError, "position-out-of-range", "16"):
         position.embed(torch.zeros(1, 1, 8), torch.tensor([[16]]))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import Corpus, DataError, Document, SpecError, Split
 from paribus_probe import corpus
@@ -142,14 +143,14 @@ def test_draws_are_uniform() -> None:
 
 def test_a_task_with_too_few_questions_is_refused() -> None:
     same = TaskExamples(lambda rng, times: Question("always", ("the same",)), 1, 1, 0, __file__)
-    with pytest.raises(DataError, match=r"error\[too-few-documents\] corpus: .*`val`"):
+    with raises_problem(DataError, "too-few-documents", "corpus", "val"):
         [document for split in SPLITS for document in same.documents(split)]
 
 
 def test_fewer_keys_than_pairs_are_rejected() -> None:
-    with pytest.raises(SpecError, match=r"error\[too-few-keys\] .*8 .* got 7; valid: ≥ 8"):
+    with raises_problem(SpecError, "too-few-keys", "≥ 8", "7"):
         AssociativeRecall(keys=7)
-    with pytest.raises(DataError, match=r"error\[too-few-keys\] corpus.keys: 72 pairs"):
+    with raises_problem(DataError, "too-few-keys", "corpus.keys", "72"):
         list(AssociativeRecall().longer_documents(9))
 
 

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, SpecError
 from paribus_text.bytes import Bytes
@@ -31,13 +32,13 @@ def test_pad_is_not_eos() -> None:
 
 def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
     Bytes(sentinels=2).train([], 264)
-    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims\.vocabulary: .*263 ids.*264 or more"):
+    with raises_problem(SpecError, "vocabulary-too-small", "dims.vocabulary", "263", "264"):
         Bytes(sentinels=2).train([], 263)
 
 
 @pytest.mark.parametrize("state", [b"", b"\xff", b"[]", b'{"bpe": {}}', b'{"bytes": {"sentinels": "x"}}'])
 def test_a_broken_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`bytes`"):
+    with raises_problem(DataError, "tokenizer-state", "bytes"):
         Bytes().load(state)
 
 

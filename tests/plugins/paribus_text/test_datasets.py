@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus import DataError, SpecError
@@ -45,7 +46,7 @@ def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("name", ["json", "csv", "parquet", "text"])
 def test_files_must_be_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", ModuleType("datasets"))
-    with pytest.raises(DataError, match=rf"missing-dataset\] corpus.files: .*'{name}'"):
+    with raises_problem(DataError, "missing-dataset", "corpus.files", name):
         list(Datasets(dataset=name).documents("train"))
 
 
@@ -100,9 +101,9 @@ def test_a_split_of_a_saved_folder_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     one, two = saved_folder("one", "state.json"), saved_folder("two", "dataset_dict.json")
     assert Datasets(dataset=one).fingerprint() == Table(path=("a.jsonl",)).fingerprint()
     assert list(map(len, sorted_splits(Datasets(dataset=two, splits=Splits(validation="test"))))) == [30, 10]
-    with pytest.raises(DataError, match=r"missing-dataset\] corpus.splits.validation.*'tets'.*did you mean"):
+    with raises_problem(DataError, "missing-dataset", "corpus.splits.validation", "tets"):
         Datasets(dataset=two, splits=Splits(validation="tets")).fingerprint()
-    with pytest.raises(DataError, match="unused-option"):
+    with raises_problem(DataError, "unused-option", "corpus"):
         Datasets(dataset=one, revision="main").fingerprint()
 
 

@@ -5,6 +5,7 @@ from datetime import date
 from typing import Any, Literal
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import Document, SpecError, Split
 from paribus_text.date_formats import FORMATS, STYLES, Locale, format_date, parse_date
@@ -135,13 +136,13 @@ def test_years_styles_and_directions_are_about_equally_frequent() -> None:
 
 @pytest.mark.parametrize("named", [(), ("de",), ("de", "de")])
 def test_fewer_than_two_places_are_refused(named: tuple[Locale, ...]) -> None:
-    with pytest.raises(SpecError, match=r"error\[too-few\] corpus.locales"):
+    with raises_problem(SpecError, "too-few", "corpus.locales"):
         Dates(locales=named)
 
 
 def test_missing_styles_and_years_of_five_digits_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"error\[too-few\] corpus.styles: .*; valid: short, medium, long"):
+    with raises_problem(SpecError, "too-few", "corpus.styles", "short, medium, long"):
         Dates(styles=())
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] corpus.years: .* got 9999"):
+    with raises_problem(SpecError, "out-of-range", "corpus.years", "9999"):
         Dates(first=9000, years=1000)
     Dates(first=9000, years=999)

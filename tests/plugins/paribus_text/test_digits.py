@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, text_to_pixels
 from paribus_text.digits import Digits
@@ -39,7 +40,7 @@ def test_the_last_images_are_held_out_and_repeated_ones_dropped(library: Any) ->
 
 def test_a_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataError, match=r"pip install 'paribus\[digits\]', or the corpus `shapes`"):
+    with raises_problem(DataError, "not-installed", "corpus", "paribus[digits]", "shapes"):
         Digits().fingerprint()
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, Document
 from paribus_text import message_catalogues
@@ -163,14 +164,14 @@ def test_the_fingerprint_depends_on_the_messages(folder: Path) -> None:
 
 def test_a_machine_without_catalogues_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_catalogues, "installed_catalogues", list)
-    match = r"error\[missing-catalogues\] corpus.path: .*; valid: `path` with .mo or"
+    match = r"error\[missing-catalogues\] corpus\.path.*path.*\.mo"
     with pytest.raises(DataError, match=match):
         MessageCatalogues().fingerprint()
 
 
 def test_an_unavailable_language_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(folder, ["fr", "nl"], monkeypatch)
-    with pytest.raises(DataError, match=r"error\[missing-language\] corpus.languages: .* de; valid: fr, nl"):
+    with raises_problem(DataError, "missing-language", "corpus.languages", "fr, nl"):
         MessageCatalogues().fingerprint()
 
 
@@ -185,21 +186,21 @@ def test_a_broken_catalogue_of_the_machine_is_left_out(folder: Path, monkeypatch
 @pytest.mark.parametrize(
     ("name", "data", "match"),
     [
-        ("a.mo", b"short", r"broken-catalogue"),
-        ("a.mo", struct.pack("<7I", 0x950412DE, 0, 9, 28, 28, 0, 0), r"broken-catalogue"),
-        ("a.po", b'msgid "x"\nmsgstr y\n', r"error\[broken-catalogue\] corpus.path \(a.po:2\): invalid line"),
-        ("a.po", b'"before any part"\n', r"\(a.po:1\): invalid line: '\"before any part\"'"),
+        ("a.mo", b"short", r"error\[broken-catalogue\] corpus\.path"),
+        ("a.mo", struct.pack("<7I", 0x950412DE, 0, 9, 28, 28, 0, 0), r"error\[broken-catalogue\] corpus\.path"),
+        ("a.po", b'msgid "x"\nmsgstr y\n', r"error\[broken-catalogue\] corpus\.path.*a\.po:2"),
+        ("a.po", b'"before any part"\n', r'error\[broken-catalogue\].*a\.po:1.*"before any part"'),
         (
             "a.po",
             b'msgid "x"\nmsgstr "\xff"\n',
-            r"error\[not-text\] corpus.path \(a.po:2\): ",
+            r"error\[not-text\] corpus\.path.*a\.po:2",
         ),
         (
             "a.po",
             b'msgid "x"\nmsgstr "y"\n',
-            r"error\[no-documents\] .* got 0 .*not requested",
+            r"error\[no-documents\].*0",
         ),
-        ("a.txt", b"text", r"error\[missing-file\] corpus.path: .*a.txt"),
+        ("a.txt", b"text", r"error\[missing-file\] corpus\.path.*a\.txt"),
     ],
 )
 def test_a_broken_catalogue_of_the_user_is_reported(name: str, data: bytes, match: str, folder: Path) -> None:
@@ -210,5 +211,5 @@ def test_a_broken_catalogue_of_the_user_is_reported(name: str, data: bytes, matc
 
 def test_a_pattern_without_matches_is_reported(folder: Path) -> None:
     corpus: Any = MessageCatalogues(path=("po/*.po",))
-    with pytest.raises(DataError, match=r"no file matches 'po/\*.po' in "):
+    with raises_problem(DataError, "missing-file", "po/*.po"):
         list(corpus.documents("train"))

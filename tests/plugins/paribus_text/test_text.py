@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, Document
 from paribus_text import text_files
@@ -319,5 +320,5 @@ def test_a_file_that_changed_since_the_first_reading_is_refused(folder: Path) ->
     corpus = Text(path=("a.txt",), documents="paragraph")
     corpus.fingerprint()
     (folder / "a.txt").write_bytes(b"\xff")
-    with pytest.raises(DataError, match="not UTF-8"):
+    with raises_problem(DataError, "not-utf8", "a.txt:1", "0xff"):
         list(corpus.documents("train"))

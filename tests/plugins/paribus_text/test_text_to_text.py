@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, final
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import Corpus, CorpusTraits, Document, SpecError, Split
 from paribus.assembly.components import make
@@ -95,5 +96,5 @@ def test_the_spec_contains_the_labelled_corpus() -> None:
 def test_a_corpus_without_labels_is_refused(within: str) -> None:
     registry = installed()
     spec = resolved("seq2seq-tiny", "corpus=text-to-text", f"corpus.source={within}", registry=registry)
-    with pytest.raises(SpecError, match="`source` a corpus of texts with labels, scores"):
+    with raises_problem(SpecError, "component-error", "corpus", "source"):
         make(registry, "corpus", spec["corpus"], kind=Corpus)

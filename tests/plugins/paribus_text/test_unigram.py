@@ -5,6 +5,7 @@ import math
 from collections import Counter
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, SpecError
 from paribus_text.unigram import BLANK, Unigram
@@ -85,11 +86,11 @@ def test_special_tokens_are_decoded_to_names_and_ids_are_distinct() -> None:
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
-    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*268 ids.*269 or more"):
+    with raises_problem(SpecError, "vocabulary-too-small", "268", "269"):
         trained(268)
 
 
 @pytest.mark.parametrize("state", [b"{", b'{"unigram": {"sentinels": 1}}'])
 def test_a_broken_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`unigram`"):
+    with raises_problem(DataError, "tokenizer-state", "unigram"):
         Unigram().load(state)

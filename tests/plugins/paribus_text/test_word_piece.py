@@ -1,6 +1,7 @@
 """WordPiece tokenizer."""
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import DataError, SpecError
 from paribus_text.word_piece import WordPiece
@@ -54,13 +55,13 @@ def test_special_tokens_are_decoded_to_their_names() -> None:
 
 
 def test_too_small_a_vocabulary_is_refused_with_the_minimum() -> None:
-    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] .*12 ids.*13 or more"):
+    with raises_problem(SpecError, "vocabulary-too-small", "12", "13"):
         trained(12)
 
 
 @pytest.mark.parametrize("state", [b"nonsense", b'{"wordpiece": {"lowercase": true, "sentinels": 4}}'])
 def test_a_broken_state_is_refused(state: bytes) -> None:
-    with pytest.raises(DataError, match=r"error\[tokenizer-state\] .*`wordpiece`"):
+    with raises_problem(DataError, "tokenizer-state", "wordpiece"):
         WordPiece().load(state)
 
 

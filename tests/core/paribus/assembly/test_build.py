@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 
 from paribus import Pair, Position, PositionTraits, Role, Shape, SpecError
@@ -147,7 +148,7 @@ def test_an_evaluated_objective_is_built_once_and_not_trained(assemble: Assemble
 
 
 def test_an_error_of_a_constructor_is_a_spec_error(assemble: Assemble) -> None:
-    with pytest.raises(SpecError, match=r"error\[component-error\] feedforward: `mlp`"):
+    with raises_problem(SpecError, "component-error", "feedforward", "mlp"):
         assemble("gpt-tiny", "feedforward.inner=5", "feedforward.expand=2")
 
 

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 
 from paribus import Capture, Cost, FeedForward, Load, Shape, SpecError, Stream
@@ -47,7 +48,7 @@ def test_several_objectives_share_one_pass(assemble: Assemble) -> None:
 
 def test_scores_of_a_narrow_embedding_need_a_head(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "embedding={name: factorised, width: 8}")
-    with pytest.raises(SpecError, match="embedding scores vectors of width 8"):
+    with raises_problem(SpecError, "does-not-fit", "8"):
         BatchForward(model.topology, batch()).head_logits(None)
 
 
@@ -156,10 +157,10 @@ def test_captured_queries_and_keys_give_the_captured_weights(assemble: Assemble)
 
 def test_an_unknown_layer_and_a_layer_without_heads_are_rejected(assemble: Assemble) -> None:
     model = assemble("encoder-tiny", "attention=[mha, fourier]", "position=learned")
-    with pytest.raises(SpecError, match="unknown layer 3; valid: 0 to 2, or -1 to -2"):
+    with raises_problem(SpecError, "unknown-layer", "3", "0", "2", "-1", "-2"):
         BatchForward(model.topology, batch(), capture=Capture(hidden=(3,))).output("body")
     run = BatchForward(model.topology, batch(), capture=Capture(heads=(1, 2)))
-    with pytest.raises(SpecError, match="layer 2 has no `q` to show: its attention compares no queries with keys"):
+    with raises_problem(SpecError, "does-not-fit", "attention", "2", "q"):
         run.captured(2, "q")
 
 

@@ -97,9 +97,9 @@ def test_a_position_owned_by_a_layer_is_shared_with_it() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["dims.groups=3"], r"`dims.groups` \(3\) does not divide `dims.layers` \(4\).*valid: 1, 2, 4"),
-        (["dims.groups=2", "attention=[mha,mqa,gqa]"], "2 layers of the decoder share parameters, and a list of 3"),
-        (["dims.groups=0"], "≥ 1"),
+        (["dims.groups=3"], r"error\[not-divisible\] dims\.groups.*3.*dims\.layers.*1, 2, 4"),
+        (["dims.groups=2", "attention=[mha,mqa,gqa]"], r"error\[does-not-fit\].*2.*3"),
+        (["dims.groups=0"], r"error\[out-of-range\].*≥ 1"),
     ],
 )
 def test_an_uneven_sharing_is_rejected(overrides: list[str], message: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 from paribus import Move, StoreError
@@ -41,15 +42,15 @@ def test_a_tied_tensor_may_be_saved_once() -> None:
         (
             "more",
             torch.zeros(1),
-            r"error\[extra-tensor\] more: unexpected tensor, which the configuration does not explain",
+            r"error\[extra-tensor\] more",
         ),
-        ("wte", torch.zeros(6, 2), r"error\[wrong-shape\] wte: expected the shape \(5, 2\) of `table`, got \(6, 2\)"),
-        ("fused", torch.zeros(2, 11), r"error\[wrong-shape\] fused: expected the shape \(4, 2\) of `q`, got \(2, 11\)"),
+        ("wte", torch.zeros(6, 2), r"error\[wrong-shape\] wte.*\(5, 2\).*table.*\(6, 2\)"),
+        ("fused", torch.zeros(2, 11), r"error\[wrong-shape\] fused.*\(4, 2\).*q.*\(2, 11\)"),
         ("fused", torch.full((2, 12), torch.nan), r"error\[not-finite\] fused"),
         (
             "head",
             torch.zeros(5, 2),
-            r"error\[tied-weights-differ\] head: expected a tensor equal to `wte`, as the configuration",
+            r"error\[tied-weights-differ\] head.*wte",
         ),
     ],
 )
@@ -76,14 +77,14 @@ def test_constants_are_exported_and_may_be_missing() -> None:
 
 @pytest.mark.parametrize("tensor", [torch.ones(1, 5), torch.zeros(5)])
 def test_a_constant_must_have_its_value_and_shape(tensor: Tensor) -> None:
-    message = r"error\[not-constant\] alike: expected 0 everywhere, in the shape \(1, 5\), got"
+    message = r"error\[not-constant\] alike.*0.*\(1, 5\)"
     with pytest.raises(StoreError, match=message):
         convert_tensors(MOVES, {**hf_checkpoint(), "alike": tensor}, SHAPES, {"alike": torch.zeros(1, 5)})
 
 
 def test_all_problems_are_reported_at_once() -> None:
     hf_tensors = {"wte": torch.full((5, 2), torch.inf), "more": torch.zeros(1)}
-    with pytest.raises(StoreError, match="missing-tensor") as wrong:
+    with raises_problem(StoreError, "missing-tensor", "fused") as wrong:
         convert_tensors(MOVES, hf_tensors, SHAPES)
     assert {problem.code for problem in wrong.value.problems} == {"not-finite", "extra-tensor", "missing-tensor"}
 
@@ -93,7 +94,7 @@ def test_a_tensor_of_more_dimensions_is_reshaped() -> None:
     tensors = convert_tensors(moves, hf_tensors, {"matrix": torch.Size([2, 9])})
     assert torch.equal(tensors["matrix"], hf_tensors["filter"].flatten(1))
     assert torch.equal(export_tensors(moves, tensors)["filter"], hf_tensors["filter"])
-    with pytest.raises(StoreError, match=r"filter: expected the shape \(2, 8\) of `matrix`, got \(2, 9\)"):
+    with raises_problem(StoreError, "wrong-shape", "filter", "(2, 8)", "matrix", "(2, 9)"):
         convert_tensors(moves, {"filter": torch.zeros(2, 9)}, {"matrix": torch.Size([2, 8])})
 
 
@@ -112,7 +113,7 @@ def test_a_matrix_may_have_an_axis_for_heads_on_either_side(turned: bool) -> Non
     matrix = convert_tensors([move], {"heads": hf_tensor}, {"q": torch.Size([4, 2])})["q"]
     assert torch.equal(matrix, hf_tensor.view(2, 4).T if turned else hf_tensor.view(4, 2))
     assert torch.equal(export_tensors([move], {"q": matrix})["heads"], hf_tensor)
-    with pytest.raises(StoreError, match=r"error\[wrong-shape\] heads"):
+    with raises_problem(StoreError, "wrong-shape", "heads"):
         convert_tensors([move], {"heads": torch.randn(2, 4)}, {"q": torch.Size([4, 2])})
 
 
@@ -124,5 +125,5 @@ def test_a_tensor_may_have_an_alternative_name_and_is_exported_by_the_first() ->
         tensors = convert_tensors([move], hf_tensors, shapes)
         assert torch.equal(tensors["table"], hf_tensors[name])
         assert export_tensors([move], tensors).keys() == {"wte"}
-    with pytest.raises(StoreError, match=r"missing tensor `wte`"):
+    with raises_problem(StoreError, "missing-tensor", "wte"):
         convert_tensors([move], {}, shapes)

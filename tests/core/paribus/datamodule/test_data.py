@@ -253,20 +253,18 @@ def test_a_tokenizer_without_eos_ends_documents_with_sep(text: EncodedCorpus) ->
 def test_a_corpus_that_is_too_small_is_rejected(feed: Feed, text: EncodedCorpus) -> None:
     small = SplitTokens(np.arange(15, 35), np.array([0, 10, 20]), np.array([0, 2]))
     little = EncodedCorpus(text.tokenizer, text.vocabulary, small, text.val, "", "", {}, 0)
-    match = (
-        r"error\[too-little-data\] data.batch: the training split gives 1 examples, but 8 are needed; valid: a larger"
-    )
+    match = r"error\[too-little-data\] data\.batch.*1.*8"
     with pytest.raises(DataError, match=match):
         feed("encoder-tiny", text=little)
     little = EncodedCorpus(text.tokenizer, text.vocabulary, text.train, small, "", "", {}, 0)
-    match = r"error\[too-little-data\] corpus: the validation split gives 0 examples, but 1 are needed"
+    match = r"error\[too-little-data\] corpus.*0.*1"
     with pytest.raises(DataError, match=match):
         feed("encoder-tiny", "dims.length=64", "data.batch=2", text=little)
 
 
 def test_more_micro_batches_than_examples_are_rejected(feed: Feed) -> None:
     data = feed("encoder-tiny", "trainer.accumulate_grad_batches=9")
-    match = r"error\[empty-micro-batch\] trainer.accumulate_grad_batches: .* 9 micro-batches"
+    match = r"error\[empty-micro-batch\] trainer\.accumulate_grad_batches.*9"
     with pytest.raises(SpecError, match=match):
         data.train_dataloader()
 

@@ -124,6 +124,6 @@ def test_batches_do_not_depend_on_the_number_of_workers(spec: tuple[str, ...], f
 
 def test_an_objective_without_example_lengths_is_rejected(feed: Feed) -> None:
     data = feed("encoder-tiny")
-    match = r"error\[unused-option\] data.bucket"
+    match = r"error\[unused-option\] data\.bucket"
     with pytest.raises(SpecError, match=match):
         data.train_examples.lengths()

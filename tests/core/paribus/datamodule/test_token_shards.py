@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus import Corpus, CorpusTraits, DataError, Document, Split, Tokenizer, TokenShard, TokenShards, Vocabulary
@@ -107,7 +108,7 @@ def test_the_first_id_outside_of_the_vocabulary_is_an_error_with_its_place(
 
 
 def test_documents_need_a_token_between_them_or_a_file_each() -> None:
-    with pytest.raises(DataError, match=r"missing-special-token\] tokenizer: .*corpus.documents=whole"):
+    with raises_problem(DataError, "missing-special-token", "tokenizer", "corpus.documents=whole"):
         scan(shards([1, 2]), Vocabulary(10, {}))
     assert scan(shards([1, 2], bounds="whole"), Vocabulary(10, {})).bounds.tolist() == [0, 2]
 
@@ -181,7 +182,7 @@ def test_no_token_is_added_between_documents_that_contain_it(tmp_path: Path) -> 
 
 
 def test_a_tokenizer_that_is_trained_on_text_does_not_fit_ids(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no-text\] tokenizer: .*fixed vocabulary"):
+    with raises_problem(DataError, "no-text", "tokenizer"):
         build(tmp_path, Tokenized(TRAIN, VAL), BytePair())
 
 
@@ -194,7 +195,7 @@ def test_a_trained_tokenizer_fits_ids(tmp_path: Path) -> None:
 
 
 def test_a_split_without_ids_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no-documents\] corpus: .*`val`"):
+    with raises_problem(DataError, "no-documents", "corpus", "val"):
         build(tmp_path, Tokenized(TRAIN, []))
 
 
@@ -204,7 +205,7 @@ def test_ids_that_changed_without_another_fingerprint_are_an_error(tmp_path: Pat
     fingerprint = corpus.fingerprint()
     corpus.splits["train"] = TRAIN[:-1]
     corpus.fingerprint = lambda: fingerprint  # type: ignore[method-assign]  # an unchanged file time
-    with pytest.raises(DataError, match=r"corpus-changed\] corpus"):
+    with raises_problem(DataError, "corpus-changed", "corpus"):
         build(tmp_path, corpus)
 
 

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import numpy as np
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import Corpus, DataError, Document, Split, StoreError, Tokenizer, Vocabulary, labels_of
 from paribus.datamodule.corpus_fingerprint import component_code
@@ -220,7 +221,7 @@ def test_an_interrupted_build_leaves_no_entry(tmp_path: Path, monkeypatch: pytes
 
 def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match=r"file.*Not a directory"):
+    with raises_problem(StoreError, "cannot-read", "Not a directory"):
         build(tmp_path / "file")
 
 
@@ -248,9 +249,7 @@ def test_several_threads_can_build_one_entry(tmp_path: Path) -> None:
 def test_a_document_in_both_splits_is_rejected_unless_allowed(tmp_path: Path) -> None:
     corpus = Listed(TRAIN, [*VAL, TRAIN[0], Document("other name", ("Three.",))])
     for _ in range(2):
-        with pytest.raises(
-            DataError, match=r"2 of 3 validation documents \(66\.7%\) are in the training split as well"
-        ):
+        with raises_problem(DataError, "overlap", "2", "3", "66.7%"):
             build(tmp_path, corpus)
     assert build(tmp_path, corpus, allow_overlap=True).overlap == 2
 
@@ -261,7 +260,7 @@ def test_a_corpus_that_changes_during_reading_is_rejected_and_not_stored(tmp_pat
     def change(stage: str, done: int) -> None:
         corpus.splits["train"] = VAL
 
-    with pytest.raises(DataError, match="the corpus changed while it was read"):
+    with raises_problem(DataError, "corpus-changed", "corpus"):
         build(tmp_path, corpus, progress=change)
     assert files(tmp_path) == []
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.errors import DataError, SpecError
@@ -82,19 +83,15 @@ def test_a_mask_of_a_whole_word_includes_the_space_before_it(assembled: Assemble
 @pytest.mark.thorough
 def test_an_invalid_text_model_or_option_is_refused(assembled: Assembled) -> None:
     encoder, gpt = assembled("encoder-tiny"), assembled("gpt-tiny")
-    with pytest.raises(
-        DataError, match=r"error\[missing-mask\] text: expected at least one `<mask>`, got none; valid: `<mask>`"
-    ):
+    with raises_problem(DataError, "missing-mask", "text", "<mask>"):
         paribus.fill(encoder, "The statement")
-    with pytest.raises(SpecError, match=r"error\[out-of-range\] top: expected at least 1, got 0; valid: ≥ 1"):
+    with raises_problem(SpecError, "out-of-range", "top", "≥ 1", "0"):
         paribus.fill(encoder, TEXT, top=0)
-    with pytest.raises(
-        SpecError, match=r"error\[cannot-fill\] objective: a model that was trained for clm cannot predict masked"
-    ):
+    with raises_problem(SpecError, "cannot-fill", "objective", "clm"):
         paribus.fill(gpt, TEXT)
     learned = assembled("encoder-tiny", "position=learned")
-    with pytest.raises(DataError, match=r"error\[position-out-of-range\] text: it has 41 tokens, but the posit"):
+    with raises_problem(DataError, "position-out-of-range", "text", "41"):
         paribus.fill(learned, "<mask>" + "x" * 40)
     learned.text, learned.tokenizer = None, ""
-    with pytest.raises(DataError, match=r"error\[missing-mask\] tokenizer: its special tokens are not known"):
+    with raises_problem(DataError, "missing-mask", "tokenizer"):
         paribus.fill(learned, [1, 2])

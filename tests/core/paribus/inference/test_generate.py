@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.datamodule.tokenizer_state import TextCodec
@@ -142,7 +143,7 @@ def test_a_saved_model_generates_even_without_a_saved_tokenizer(gpt: Model, tmp_
     assert paribus.generate(tmp_path / "gpt", "A", tokens=4) == generated
     (tmp_path / "gpt" / TEXT).unlink()
     assert paribus.generate(str(tmp_path / "gpt"), "A", tokens=4) == generated
-    with pytest.raises(StoreError, match="this folder does not exist"):
+    with raises_problem(StoreError, "missing-record", "nowhere"):
         paribus.generate(tmp_path / "nowhere", "A")
     shutil.rmtree(tmp_path / "gpt")
 
@@ -183,7 +184,7 @@ def test_languages_are_selected_by_name_and_the_second_of_two_is_inferred(locale
             paribus.generate(model, "1/2/2021", **options)
             runs.append(list(inputs))
         else:
-            with pytest.raises(SpecError, match=r"error\[missing-language\]"):
+            with raises_problem(SpecError, "missing-language", "language"):
                 paribus.generate(model, "1/2/2021", **options)
     assert all(run == runs[0] for run in runs)
     hook.remove()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.datamodule.data import Data
@@ -96,10 +97,10 @@ def test_a_decoder_only_model_continues_the_source() -> None:
 def test_a_model_or_corpus_without_translations_is_refused() -> None:
     model, _ = make_model()
     _, alone = make_model(preset="gpt-tiny", corpus="corpus=python-docs")
-    with pytest.raises(DataError, match=r"error\[missing-pairs\] corpus"):
+    with raises_problem(DataError, "missing-pairs", "corpus"):
         translate_validation(model, alone.encoded, 1)
     encoder, data = make_model("objective=mlm", preset="encoder-tiny")
-    with pytest.raises(SpecError, match=r"error\[cannot-write\] objective: .* trained for mlm"):
+    with raises_problem(SpecError, "cannot-write", "objective", "mlm"):
         translate_validation(encoder, data.encoded, 1)
 
 

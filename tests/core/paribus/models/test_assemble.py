@@ -6,6 +6,7 @@ from typing import Any, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import IGNORED, PADDING, SpecError, StoreError, Stream, Tokenizer, Vocabulary
 from paribus.models.assemble import load_corpus, meta_model
@@ -53,7 +54,7 @@ def test_a_plain_mapping_is_checked_like_a_spec(files: str, components: Registry
     plain = resolved("encoder-tiny", *SMALL, files, registry=components)
     model = assemble_spec(plain, registry=components)
     assert model.spec == plain
-    with pytest.raises(SpecError, match=r"error\[unknown-key\] attention.window"):
+    with raises_problem(SpecError, "unknown-key", "attention.window"):
         assemble_spec({**plain, "attention": {"name": "mha", "window": 3}}, registry=components)
 
 
@@ -61,7 +62,7 @@ def test_the_vocabulary_is_at_least_that_of_the_tokenizer(files: str, components
     larger = spec("encoder-tiny", *SMALL, files, "dims.vocabulary=512", registry=components)
     assert assemble_spec(larger, registry=components)(torch.zeros(1, 3, dtype=torch.long))[0].shape == (1, 3, 512)
     smaller = resolved("encoder-tiny", *SMALL, files, "dims.vocabulary=200", registry=components)
-    with pytest.raises(SpecError, match=r"error\[vocabulary-too-small\] dims.vocabulary"):
+    with raises_problem(SpecError, "vocabulary-too-small", "dims.vocabulary"):
         load_corpus(smaller, components)
 
 
@@ -88,9 +89,7 @@ def test_languages_are_embedded_and_must_fit_the_table(tmp_path: Path, component
     assert grad is not None
     assert (grad.abs().sum(1) > 0).nonzero().flatten().tolist() == body.languages.unique().tolist()
     few = resolved(*options, "embedding.languages=2", registry=components)
-    with pytest.raises(
-        SpecError, match=r"the corpus has 3 languages \(.*\), but `embedding.languages` is 2; valid: ≥ 3"
-    ):
+    with raises_problem(SpecError, "out-of-range", "embedding.languages", "≥ 3", "2"):
         load_corpus(few, components)
 
 
@@ -119,7 +118,7 @@ class LargeTokenizer(Tokenizer):
 def test_a_tokenizer_with_too_many_ids_is_rejected(files: str, components: Registry) -> None:
     classes = components.with_components(tokenizer={"large": LargeTokenizer})
     chosen = resolved("gpt-tiny", *SMALL, files, "tokenizer=large", "dims.vocabulary=200", registry=classes)
-    match = r"error\[vocabulary-too-small\] dims.vocabulary: it is 200, but the tokenizer `large` has 300 ids; valid: ≥"
+    match = r"error\[vocabulary-too-small\] dims\.vocabulary.*200.*large.*300.*≥"
     with pytest.raises(SpecError, match=match):
         load_corpus(chosen, classes)
 
@@ -147,7 +146,7 @@ def test_parameter_info_covers_every_parameter(files: str, components: Registry)
 
 def test_a_model_too_large_for_memory_is_rejected_before_it_is_built(files: str, components: Registry) -> None:
     chosen = spec("encoder-tiny", *SMALL, files, "dims.width=1000000", registry=components)
-    with pytest.raises(SpecError, match=r"error\[too-large\] dims: this model has [\d,]{15,} parameters: .* GiB"):
+    with raises_problem(SpecError, "too-large", "dims", "GiB"):
         assemble_spec(chosen, registry=components)
 
 
@@ -180,15 +179,13 @@ def test_a_trained_model_can_be_loaded(trial: Callable[..., Any], components: Re
 
 
 def test_a_folder_without_a_record_is_not_loaded(tmp_path: Path, components: Registry) -> None:
-    with pytest.raises(
-        StoreError, match=r"error\[missing-record\] \(.*\): this folder has no record.*valid: a folder like"
-    ):
+    with raises_problem(StoreError, "missing-record"):
         load(tmp_path, registry=components)
 
 
 def test_a_diverged_trial_has_no_weights(trial: Callable[..., Any], components: Registry) -> None:
     folder, _ = trial("diverged", weights=False)
-    with pytest.raises(StoreError, match=r"error\[missing-weights\] \(.*\): this trial has no weights: it diverged"):
+    with raises_problem(StoreError, "missing-weights", "diverged"):
         load(folder, registry=components)
 
 
@@ -233,7 +230,7 @@ def test_masks_of_own_batches_depend_on_the_step_and_leave_padding(components: R
 @pytest.mark.thorough
 def test_own_batches_need_an_objective_that_forms_none(components: Registry) -> None:
     model = assemble_spec(spec("bert-tiny", registry=components), registry=components)
-    with pytest.raises(SpecError, match=r"error\[does-not-fit\] objective: the objective `nsp`"):
+    with raises_problem(SpecError, "does-not-fit", "objective", "nsp"):
         model.batch(torch.randint(200, (4, 64)))
 
 
@@ -249,7 +246,7 @@ def test_a_model_without_a_corpus_has_a_fixed_vocabulary_and_new_weights(
     overrides: tuple[str, ...], own: Path, components: Registry
 ) -> None:
     wrong = spec("gpt-tiny", "corpus=null", *(override.format(own) for override in overrides), registry=components)
-    with pytest.raises(SpecError, match=r"error\[missing\] corpus: "):
+    with raises_problem(SpecError, "missing", "corpus"):
         assemble_spec(wrong, registry=components)
 
 
@@ -260,7 +257,7 @@ def test_a_model_of_own_batches_can_be_trained_on_a_corpus_later(own: Path, file
 
 
 def test_training_needs_a_corpus(components: Registry) -> None:
-    with pytest.raises(SpecError, match=r"error\[missing\] corpus"):
+    with raises_problem(SpecError, "missing", "corpus"):
         data_of_spec(spec("gpt-tiny", "corpus=null", registry=components), registry=components)
-    with pytest.raises(SpecError, match=r"error\[missing\] corpus"):
+    with raises_problem(SpecError, "missing", "corpus"):
         resolved("gpt-tiny", "corpus=null", registry=components)

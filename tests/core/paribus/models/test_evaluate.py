@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import IGNORED, DataError, SpecError
 from paribus.assembly.components import make
@@ -100,13 +101,13 @@ def test_all_tensors_of_a_batch_are_moved(assemble: Assemble, feed: Feed) -> Non
 
 
 def test_a_head_that_would_stay_untrained_is_not_evaluated(assemble: Assemble) -> None:
-    match = r"error\[untrained-head\] evaluate: `nsp` has a head of its own, which the objective mlm would never train"
+    match = r"error\[untrained-head\] evaluate.*nsp.*mlm"
     with pytest.raises(SpecError, match=match):
         assemble("bert-tiny", "objective=[mlm]", "evaluate=[mlm, nsp]")
 
 
 def test_a_split_without_labels_is_rejected(feed: Feed) -> None:
-    with pytest.raises(DataError, match=r"the validation split gives 0 examples"):
+    with raises_problem(DataError, "too-little-data", "0"):
         feed("encoder-tiny", "dims.length=1000", "data.batch=1")
 
 

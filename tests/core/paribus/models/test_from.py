@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.analysis.certificates import certify
@@ -175,7 +176,7 @@ def test_a_model_that_changed_after_resolution_is_rejected(
     shutil.rmtree(tmp_path / "copy")
     other_folder = saved.parent / str(run({"seed": 3}).trial["identity"])
     shutil.copytree(other_folder, tmp_path / "copy")
-    with pytest.raises(StoreError, match="has changed since the spec was resolved"):
+    with raises_problem(StoreError, "model-changed", "from"):
         run_trial(spec, registry, TrialContext("trial", tmp_path))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import nn
 
 from paribus.errors import SpecError
@@ -61,7 +62,7 @@ def test_modules_with_tied_parameters_are_not_units() -> None:
 def test_a_scalar_parameter_is_rejected() -> None:
     model = nn.Module()
     model.gate = nn.Parameter(torch.tensor(0.5))
-    with pytest.raises(SpecError, match=r"trainer-error.*trainer.strategy.*gate"):
+    with raises_problem(SpecError, "trainer-error", "trainer.strategy"):
         shard(model, torch.device("cpu"))
 
 

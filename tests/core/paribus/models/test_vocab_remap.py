@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.errors import SpecError
@@ -109,6 +110,6 @@ def test_vocabulary_tensors_are_found_by_their_meaning_and_not_their_size(
 
 def test_another_tokenizer_needs_an_explicit_option(base: dict[str, Any], pretrained: Path, registry: Registry) -> None:
     bytes_spec = {**domain(base, pretrained), "tokenizer": "bytes"}
-    with pytest.raises(SpecError, match=r"ids would mean other tokens; valid: .*or `from.vocabulary: new`") as caught:
+    with raises_problem(SpecError, "other-tokenizer", "from.vocabulary: new") as caught:
         resolved(bytes_spec, registry=registry)
     assert len(caught.value.problems) == 1

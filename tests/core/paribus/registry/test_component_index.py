@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import EXIT_PLUGIN, EXIT_SPEC, PluginError, Problem, SpecError
 from paribus.registry import Entry, Index, LoadFailure, Part, PluginManifest, error_from
@@ -68,19 +69,19 @@ def test_a_component_is_small_index_by_slot_and_name() -> None:
 
 
 def test_an_unknown_component_lists_valid_names_and_the_closest() -> None:
-    with pytest.raises(SpecError, match=r"unknown norm \"rmsnrm\"") as caught:
+    with raises_problem(SpecError, "unknown-component", "norm", "rmsnrm") as caught:
         INDEX.find("norm", "rmsnrm")
     assert "batchnorm (acme of acme 2.0), layernorm, rmsnorm (norm of paribus 1.0)" in str(caught.value)
     assert 'did you mean "rmsnorm"?' in str(caught.value)
 
 
 def test_an_unknown_slot_lists_the_slots() -> None:
-    with pytest.raises(SpecError, match=r"unknown slot \"norms\"; did you mean \"norm\". valid: topology, "):
+    with raises_problem(SpecError, "unknown-slot", "norms", "topology", "norm"):
         INDEX.find("norms", "x")
 
 
 def test_an_empty_slot_has_no_valid_names() -> None:
-    with pytest.raises(SpecError, match=r"unknown attention \"mha\"; valid: none is installed"):
+    with raises_problem(SpecError, "unknown-component", "attention", "mha"):
         INDEX.find("attention", "mha")
 
 
@@ -95,7 +96,7 @@ def test_a_conflict_names_both_plugins_in_any_order(reverse: bool) -> None:
         "norm.layernorm is claimed by plugin acme of acme 2.0 and plugin norm of paribus 1.0; "
         "uninstall one, or ask its author for another name"
     )
-    with pytest.raises(PluginError, match=r"norm.layernorm is claimed by") as caught:
+    with raises_problem(PluginError, "duplicate-name", "norm.layernorm") as caught:
         both.find("norm", "layernorm")
     assert expected in str(caught.value)
     assert both.warnings() == [expected]
@@ -111,11 +112,9 @@ def test_a_failed_plugin_that_may_contain_the_name_is_reported(tmp_path: Path) -
         PluginManifest(PARIBUS, (entry("layernorm"),)),
         PluginManifest(source, broken=(LoadFailure(source, "ValueError: oh"),)),
     )
-    with pytest.raises(
-        PluginError, match=r"unknown norm \"group-norm\"; plugin mine.py failed to load: ValueError: oh"
-    ):
+    with raises_problem(PluginError, "plugin-failed", "norm", "group-norm", "mine.py", "ValueError"):
         broken.find("norm", "group-norm")
-    with pytest.raises(SpecError, match=r"unknown norm \"layernrm\"; did you mean"):
+    with raises_problem(SpecError, "unknown-component", "norm", "layernrm"):
         broken.find("norm", "layernrm")
     assert broken.find("norm", "layernorm").name == "layernorm"
     assert broken.warnings() == ["plugin mine.py failed to load: ValueError: oh"]
@@ -125,16 +124,16 @@ def test_a_failed_component_is_an_error_only_where_it_is_needed() -> None:
     small_index = index(
         PluginManifest(PARIBUS, (entry("layernorm"),), (LoadFailure(PARIBUS, "it is abstract", "norm", "half"),))
     )
-    with pytest.raises(PluginError, match=r"component norm.half, failed to load: it is abstract"):
+    with raises_problem(PluginError, "plugin-failed", "norm.half"):
         small_index.find("norm", "half")
-    with pytest.raises(SpecError, match=r"unknown norm \"other\"; valid"):
+    with raises_problem(SpecError, "unknown-component", "norm", "other"):
         small_index.find("norm", "other")
 
 
 def test_a_failed_plugin_without_files_may_contain_any_name() -> None:
     gone = PluginSource("ghost", "ghost", "no_such_module_at_all", "1.0")
     small_index = index(PluginManifest(gone, broken=(LoadFailure(gone, "gone"),)))
-    with pytest.raises(PluginError, match=r"plugin ghost of ghost 1.0 failed to load: gone"):
+    with raises_problem(PluginError, "plugin-failed", "ghost 1.0", "gone"):
         small_index.find("norm", "anything")
 
 
@@ -158,18 +157,16 @@ def test_presets_and_studies_are_read_from_folders_each_time(tmp_path: Path) -> 
 
 def test_an_unknown_preset_lists_the_valid_ones(tmp_path: Path) -> None:
     small_index = index(PluginManifest(PARIBUS, presets=files(tmp_path, "bert-tiny.yaml")))
-    with pytest.raises(
-        SpecError, match=r"unknown preset \"bert-tny\"; did you mean \"bert-tiny\"\? valid: bert-tiny, or a path"
-    ):
+    with raises_problem(SpecError, "unknown-preset", "bert-tny", "bert-tiny"):
         small_index.preset("bert-tny")
-    with pytest.raises(SpecError, match=r"unknown study \"x\"; valid: none is installed, or a path"):
+    with raises_problem(SpecError, "unknown-study", "x"):
         small_index.study("x")
 
 
 def test_a_conflict_of_presets_names_both_plugins(tmp_path: Path) -> None:
     first_files, second_files = files(tmp_path / "a", "x.yaml", "y.yaml"), files(tmp_path / "b", "x.yaml")
     small_index = index(PluginManifest(PARIBUS, presets=first_files), PluginManifest(ACME, presets=second_files))
-    with pytest.raises(PluginError, match=r"the preset x is claimed by plugin acme of acme 2.0 and plugin norm"):
+    with raises_problem(PluginError, "duplicate-name", "preset x", "acme 2.0"):
         small_index.preset("x")
     assert list(small_index.presets) == ["y"]
     assert "the preset x is claimed by" in small_index.warnings()[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus import registry
 from paribus.errors import PluginError, SpecError
@@ -177,9 +178,9 @@ def test_the_index_includes_a_plugin_file(tmp_path: Path, poems: str, folder: Pa
 def test_a_broken_file_is_an_error(tmp_path: Path, folder: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import no_such_library")
-    with pytest.raises(PluginError, match=r"mine.py failed to load: ModuleNotFoundError"):
+    with raises_problem(PluginError, "plugin-failed", "mine.py", "ModuleNotFoundError"):
         registry.index(plugins=[file])
-    with pytest.raises(SpecError, match=r"not-a-plugin.*does not exist"):
+    with raises_problem(SpecError, "not-a-plugin", "none.py"):
         registry.index(plugins=[tmp_path / "none.py"])
 
 

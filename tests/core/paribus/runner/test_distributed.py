@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus.datamodule.worker_pool import may_fork
 from paribus.errors import DataError, Problem, SpecError
@@ -42,19 +43,16 @@ def test_each_device_gets_a_process(devices: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "says"),
+    ("trainer", "value"),
     [
-        (
-            {"strategy": "deepspeed"},
-            r"trainer.strategy: `deepspeed` is not supported.*valid: ddp.*fsdp",
-        ),
-        ({"strategy": "ddp_spawn"}, "`ddp_spawn` is not supported"),
-        ({"num_nodes": 2}, "a trial on several machines is not supported.*launcher"),
+        ({"strategy": "deepspeed"}, "deepspeed"),
+        ({"strategy": "ddp_spawn"}, "ddp_spawn"),
+        ({"num_nodes": 2}, "trainer.num_nodes"),
         ({"max_time": "00:00:01:00"}, "trainer.max_time"),
     ],
 )
-def test_an_impossible_number_of_devices_is_an_error(trainer: Mapping[str, Any], says: str) -> None:
-    with pytest.raises(SpecError, match=f"trainer-error.*{says}"):
+def test_an_impossible_number_of_devices_is_an_error(trainer: Mapping[str, Any], value: str) -> None:
+    with raises_problem(SpecError, "trainer-error", value):
         validate_devices({"devices": 2, **trainer})
 
 
@@ -143,13 +141,13 @@ def test_an_error_that_every_process_finds_is_reported_as_it_is() -> None:
     def run(ranks: ProcessRank) -> None:
         raise DataError(Problem(code="too-little-data", message="68 examples"))
 
-    with pytest.raises(DataError, match=r"^error\[too-little-data\]: 68 examples$"):
+    with raises_problem(DataError, "too-little-data", "68"):
         run_distributed(BOTH, run)
 
 
 def test_a_process_with_threads_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["paribus.models.distributed"], "may_fork", lambda: False)
-    with pytest.raises(SpecError, match=r"trainer-error.*trainer.devices"):
+    with raises_problem(SpecError, "trainer-error", "trainer.devices"):
         run_distributed(BOTH, lambda ranks: ranks)
 
 
@@ -291,10 +289,10 @@ def test_the_clock_of_the_first_process_decides_when_a_checkpoint_is_due(
 @pytest.mark.parametrize(
     ("trainer", "says"),
     [
-        ("trainer={strategy: deepspeed, devices: 4}", r"\[trainer-error\] trainer.strategy.*`deepspeed` is not supp"),
-        ("trainer={strategy: deepspeed}", "`deepspeed` is not supported"),
-        ("trainer={devices: 2, max_time: {seconds: 5}}", r"trainer-error. trainer.max_time"),
-        ("trainer={num_nodes: 2}", "trainer.num_nodes.*several machines"),
+        ("trainer={strategy: deepspeed, devices: 4}", r"error\[trainer-error\] trainer\.strategy.*deepspeed"),
+        ("trainer={strategy: deepspeed}", r"error\[trainer-error\].*deepspeed"),
+        ("trainer={devices: 2, max_time: {seconds: 5}}", r"error\[trainer-error\] trainer\.max_time"),
+        ("trainer={num_nodes: 2}", r"error\[trainer-error\] trainer\.num_nodes"),
     ],
 )
 def test_a_spec_with_sharding_is_refused_before_any_work(trainer: str, says: str) -> None:
@@ -304,9 +302,7 @@ def test_a_spec_with_sharding_is_refused_before_any_work(trainer: str, says: str
 
 def test_an_optimizer_without_support_of_shards_is_refused() -> None:
     overrides = ("trainer={strategy: fsdp, devices: 2}", "optimizer=adafactor")
-    with pytest.raises(
-        SpecError, match=r"optimizer.*`fsdp`.*optimizer `adafactor` is not known to step.*valid: .*adamw"
-    ):
+    with raises_problem(SpecError, "does-not-fit", "optimizer", "fsdp", "adafactor", "adamw"):
         resolved("encoder-tiny", *overrides)
 
 

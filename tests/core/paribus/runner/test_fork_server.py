@@ -382,11 +382,11 @@ def test_a_plugin_with_a_thread_prevents_forking_and_is_reported(make_server: Ma
 @pytest.mark.parametrize(
     ("loading", "words"),
     [
-        ("raise SystemExit('not today')", r"ended with exit code 1: not today"),
-        ("import os; os.kill(os.getpid(), 11)", r"ended with signal 11 \(SIGSEGV\)"),
+        ("raise SystemExit('not today')", r"error\[plugin-failed\].*exit code 1.*not today"),
+        ("import os; os.kill(os.getpid(), 11)", r"error\[plugin-failed\].*11.*SIGSEGV"),
         (
             "from paribus import errors; raise errors.PluginError(errors.Problem(code='x', message='broken: y'))",
-            r"error\[x\]: broken: y",
+            r"error\[x\].*y",
         ),
     ],
     ids=["exit", "crash", "refused"],

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 import paribus
@@ -141,7 +142,7 @@ def test_an_interrupted_trial_has_a_checkpoint(store: Store, notebook: Registry,
             signal.raise_signal(signal.SIGINT)
 
     trials = [trial("mine", 0, steps=5_000, **MINE)]
-    with pytest.raises(InterruptedStudyError, match=r"stopped by Ctrl-C; nothing is lost; to go on: run\(study\)"):
+    with raises_problem(InterruptedStudyError, "interrupted", "Ctrl-C"):
         run(store, notebook, *trials, watch=interrupt)
     assert store.state("mine-0") == "interrupted"
     assert list((store.folder("mine-0") / "checkpoints").iterdir())
@@ -161,7 +162,7 @@ def test_a_trial_that_another_process_runs_is_left_to_it(
     monkeypatch.setattr(scheduler, "LOCKED_SECONDS", 0.1)
     trials = [trial("mine", 0, **MINE)]
     store.create_folder(trials[0])
-    with store.lock("mine-0"), pytest.raises(StoreError, match=r"\[locked\]"):
+    with store.lock("mine-0"), raises_problem(StoreError, "locked"):
         run(store, notebook, *trials)
     assert store.record("mine-0") is None
 

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.errors import SpecError
@@ -69,7 +70,7 @@ def test_output_to_a_file_is_no_place_for_a_bar() -> None:
 
 
 def test_ipython_shows_the_message_of_an_error_without_frames() -> None:
-    with pytest.raises(SpecError, match="unknown study") as error:
+    with raises_problem(SpecError, "unknown-study", "nosuch") as error:
         paribus.run("nosuch")
     (line,) = error.value._render_traceback_()
     assert line.startswith('SpecError: error[unknown-study]: unknown study "nosuch"; valid: ')

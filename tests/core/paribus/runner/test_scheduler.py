@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
 from paribus.runner import scheduler
@@ -344,7 +345,7 @@ def test_a_store_that_cannot_be_written_ends_the_run_and_what_runs(store: Store)
         raise PermissionError(13, "Permission denied")
 
     launcher = Acted(vanishes)
-    with pytest.raises(StoreError, match="Permission denied"):
+    with raises_problem(StoreError, "cannot-write", "Permission denied"):
         supervised(store, launcher, *GRID, jobs=2, rehearse=False)
     assert launcher.stops == [("a-0", signal.SIGTERM)]
 
@@ -366,7 +367,7 @@ def test_an_error_of_the_launcher_ends_the_run(store: Store) -> None:
     def breaks(order: WorkerRequest) -> End:
         raise PluginError(Problem(code="plugin-failed", message="gone"))
 
-    with pytest.raises(PluginError, match="gone"):
+    with raises_problem(PluginError, "plugin-failed", "gone"):
         supervised(store, breaks, *GRID)
 
 
@@ -416,9 +417,7 @@ def test_a_signal_stops_all_trials_and_names_the_resume_command(
 ) -> None:
     stop = StopRequest()
     launcher = Acted(lambda order: stop.request(number))
-    with pytest.raises(
-        InterruptedStudyError, match=f"stopped by {name}; nothing is lost; to go on: paribus run study"
-    ) as caught:
+    with raises_problem(InterruptedStudyError, "interrupted", name) as caught:
         supervised(store, launcher, *GRID, jobs=2, stop=stop, rehearse=False)
     assert caught.value.exit_code == code
     assert launcher.stops == [("a-0", signal.SIGTERM), ("b-0", signal.SIGTERM)]
@@ -435,7 +434,7 @@ def test_a_second_signal_kills_the_jobs(store: Store) -> None:
 
     launcher = Acted(impatient)
     launcher.deaf.update(("a-0", "b-0"))
-    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
+    with raises_problem(InterruptedStudyError, "interrupted", "Ctrl-C"):
         supervised(store, launcher, *GRID, jobs=2, stop=stop, rehearse=False)
     assert [number for _, number in launcher.stops] == [signal.SIGTERM] * 2 + [KILL] * 2
     assert [store.state(trial.identity) for trial in GRID[:2]] == ["interrupted"] * 2
@@ -445,7 +444,7 @@ def test_a_trial_that_does_not_stop_is_killed(store: Store) -> None:
     stop = StopRequest()
     launcher = Acted(lambda order: stop.request(signal.SIGTERM))
     launcher.deaf.add("a-0")
-    with pytest.raises(InterruptedStudyError, match="SIGTERM"):
+    with raises_problem(InterruptedStudyError, "interrupted", "SIGTERM"):
         supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
     assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
 
@@ -455,7 +454,7 @@ def test_an_interruption_shuts_down_once(store: Store, monkeypatch: pytest.Monke
     stop = StopRequest()
     launcher = Acted(lambda order: stop.request(signal.SIGINT))
     launcher.immortal.add("a-0")
-    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
+    with raises_problem(InterruptedStudyError, "interrupted", "Ctrl-C"):
         supervised(store, launcher, of("a"), stop=stop, grace_seconds=0.1)
     assert launcher.stops == [("a-0", signal.SIGTERM), ("a-0", KILL)]
 
@@ -467,7 +466,7 @@ def test_a_trial_that_ends_during_an_interruption_is_done(store: Store) -> None:
         stop.request(signal.SIGINT)
         done(order)
 
-    with pytest.raises(InterruptedStudyError, match="Ctrl-C"):
+    with raises_problem(InterruptedStudyError, "interrupted", "Ctrl-C"):
         supervised(store, just_in_time, of("a"), stop=stop)
     assert store.state("a-0") == "done"
 
@@ -504,7 +503,7 @@ def test_an_error_names_trials_of_other_runners(store: Store, monkeypatch: pytes
     store.create_folder(of("a"))
     with (
         store.lock("a-0"),
-        pytest.raises(StoreError, match=rf"trial a, seed 0 is run by process {os.getpid()} on") as caught,
+        raises_problem(StoreError, "locked", "0", os.getpid()) as caught,
     ):
         supervised(store, only("a", lambda order: EXIT_LOCKED), of("a"), of("b"), rehearse=False)
     assert caught.value.exit_code == EXIT_STORE
@@ -639,6 +638,6 @@ def test_parents_of_other_runners_are_waited_for(store: Store, monkeypatch: pyte
     launcher, _ = supervised(store, acts, PRETRAIN, TUNE, rehearse=False)  # they gave it up
     assert launcher.ran == ["a-pre", "a-pre", "a-tune"]
     store.create_folder(OTHER)
-    with store.lock("b-pre"), pytest.raises(StoreError, match="trial b, pre, seed 0 is run by process"):
+    with store.lock("b-pre"), raises_problem(StoreError, "locked", "0"):
         supervised(store, lambda order: EXIT_LOCKED, OTHER, staged("b", "tune", "b-pre"), rehearse=False)
     assert store.state("b-tune") == "pending"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.planning.api import PlannedStudy
@@ -163,6 +164,6 @@ def test_a_stage_starts_from_the_trial_of_its_variant_and_seed(
 
     trial, other = ran.plan.trials_of("attention=mqa")
     spec = {**trial.spec, "from": {**trial.spec["from"], "name": str(ran.store.folder(other.parent_id))}}
-    with pytest.raises(paribus.StoreError, match=f"other-trial.*{trial.parent_id}"):
+    with raises_problem(paribus.StoreError, "other-trial", trial.parent_id):
         run_trial(spec, registry, TrialContext("x", tmp_path))
     assert (ran.store.folder(trial.parent_id) / WEIGHTS).is_file()

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.analysis.certificates import Certificate
@@ -119,9 +120,7 @@ def test_a_value_that_each_process_has_of_its_own_refuses_every_trial(
 ) -> None:
     faulty = FAULTY.replace("os.getpid() / 1000", "PROCESS / 1000") + "PROCESS = os.getpid()\n"
     monkeypatch.setattr(sys.modules[__name__], "FAULTY", faulty)
-    with pytest.raises(
-        NotComparableError, match=r"component-differs\] attention.faulty: the value of `faulty.py: PROCESS`"
-    ):
+    with raises_problem(NotComparableError, "no-records", "attention.faulty", "faulty.py: PROCESS"):
         run(tmp_path, ("louder",), jobs=1)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.registry import Registry
 from paribus.runner.jobs import RunOptions
@@ -221,7 +222,7 @@ def test_a_run_that_is_interrupted_leaves_checkpoints(
         if event.step > 1:
             stop.request(number)
 
-    with pytest.raises(InterruptedStudyError, match="to go on: again"):
+    with raises_problem(InterruptedStudyError, "interrupted", "again"):
         supervised(store, server, *trials, on_event=ask, jobs=2, stop=stop, checkpoint_steps=None)
     assert {store.state(each.identity) for each in trials} <= {"interrupted", "pending"}
     assert list(store.root.glob("base-*/checkpoints/step-*"))

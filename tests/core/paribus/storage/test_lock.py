@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import EXIT_STORE, StoreError
 from paribus.storage.lock import Lock
@@ -106,7 +107,7 @@ def test_all_locks_share_one_fork_hook(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_failed_acquire_names_owner_file_and_time(tmp_path: Path) -> None:
-    with Lock(tmp_path / "lock"), pytest.raises(StoreError, match=r"\[locked\].*lock\).* process \d+ on ") as caught:
+    with Lock(tmp_path / "lock"), raises_problem(StoreError, "locked") as caught:
         Lock(tmp_path / "lock").acquire()
     assert f"process {os.getpid()} on {os.uname().nodename} since 20" in str(caught.value)
     assert caught.value.exit_code == EXIT_STORE
@@ -155,13 +156,13 @@ def test_a_lock_with_an_unreadable_owner_is_still_locked(tmp_path: Path, content
     with Lock(path):
         path.write_bytes(content)
         assert Lock(path).owner() is None
-        with pytest.raises(StoreError, match=r"\[locked\].* another process"):
+        with raises_problem(StoreError, "locked", "another process"):
             Lock(path).acquire()
     assert Lock(tmp_path / "none").owner() is None
 
 
 def test_an_error_names_the_file_that_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StoreError, match=r"\[cannot-lock\].*none/lock\).*No such file"):
+    with raises_problem(StoreError, "cannot-lock", "none/lock", "No such file"):
         Lock(tmp_path / "none" / "lock").try_acquire()
 
     def refuse(*_: object) -> None:
@@ -169,7 +170,7 @@ def test_an_error_names_the_file_that_cannot_be_locked(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     open_files = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(StoreError, match=r"\[no-locks\].*No locks available"):
+    with raises_problem(StoreError, "no-locks", "No locks available"):
         Lock(tmp_path / "lock").try_acquire()
     assert len(list(Path("/proc/self/fd").iterdir())) == open_files
 

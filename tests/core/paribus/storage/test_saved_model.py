@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.errors import StoreError
@@ -58,12 +59,12 @@ def test_read_model_imports_no_torch(original: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "this folder does not exist"),
-        ("empty", "this folder has no record"),
-        ("config.json", "this is a model of another library; valid: `paribus convert"),
+        ("", r"error\[missing-record\].*does not exist"),
+        ("empty", r"error\[missing-record\].*no record"),
+        ("config.json", r"error\[missing-record\]"),
         (
             "pytorch_model.bin",
-            r"its weights are a pickle, `pytorch_model\.bin`, which may run code, so it was not opened",
+            r"error\[pickle\].*pytorch_model\.bin",
         ),
     ],
 )
@@ -77,36 +78,36 @@ def test_a_folder_without_a_model_is_rejected_with_the_reason(tmp_path: Path, na
 
 
 def test_a_file_or_an_invalid_path_is_rejected(model: Path) -> None:
-    with pytest.raises(StoreError, match="expected a folder with a model"):
+    with raises_problem(StoreError, "missing-record", "weights.safetensors"):
         read_model(model / WEIGHTS)
-    with pytest.raises(StoreError, match="this folder does not exist"):
+    with raises_problem(StoreError, "missing-record"):
         read_model("runs/\0")
 
 
 def test_truncated_or_invalid_weights_are_detected_from_the_header(model: Path) -> None:
     whole = (model / WEIGHTS).read_bytes()
     for data, message in (
-        (whole[:-1], r"it has [\d,]+ bytes, but its header specifies [\d,]+"),
-        (whole[:40], "it has no hash"),
-        (b"\x80\x04\x95 a pickle", "it has no hash"),
-        (b"", "it has no hash"),
-        (whole.replace(b'"data_offsets"', b'"data_offzets"', 1), "its header cannot be read"),
+        (whole[:-1], r"error\[damaged\].*bytes.*header"),
+        (whole[:40], r"error\[damaged\].*no hash"),
+        (b"\x80\x04\x95 a pickle", r"error\[damaged\].*no hash"),
+        (b"", r"error\[damaged\].*no hash"),
+        (whole.replace(b'"data_offsets"', b'"data_offzets"', 1), r"error\[damaged\].*header"),
     ):
         (model / WEIGHTS).write_bytes(data)
         with pytest.raises(StoreError, match=message):
             read_model(model)
     (model / WEIGHTS).unlink()
-    with pytest.raises(StoreError, match=r"missing `weights\.safetensors` in this folder"):
+    with raises_problem(StoreError, "missing-weights", "weights.safetensors"):
         read_model(model)
 
 
 def test_an_edited_model_document_is_rejected(model: Path) -> None:
     text = (model / MODEL).read_text()
     (model / MODEL).write_text(text.replace('"layers":1', '"layers":2'))
-    with pytest.raises(StoreError, match="it does not have the hash"):
+    with raises_problem(StoreError, "damaged", "model.json", "hash"):
         read_model(model)
     write_json(model / MODEL, {"spec": "gpt-tiny", "dtype": "float32"})
-    with pytest.raises(StoreError, match="its spec, dtype or tokenizer is missing"):
+    with raises_problem(StoreError, "damaged", "gpt", "tokenizer"):
         read_model(model)
 
 
@@ -123,5 +124,5 @@ def test_a_trial_is_found_by_a_prefix_of_its_identity(tmp_path: Path, monkeypatc
     assert find_model("abc") == Path("abc")  # too short for an identity
     (tmp_path / "1f3a9c1").mkdir()
     assert find_model("1f3a9c1") == Path("1f3a9c1")  # an existing folder has precedence
-    with pytest.raises(StoreError, match=r"2 trials .* valid: runs/mine/1f3a9c11, runs/train/1f3a9c00"):
+    with raises_problem(StoreError, "ambiguous", "2", "runs/mine/1f3a9c11", "runs/train/1f3a9c00"):
         read_model("1f3a9c")

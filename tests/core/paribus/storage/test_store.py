@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import StoreError
 from paribus.storage.atomic import write_json
@@ -141,7 +142,7 @@ def test_the_record_of_another_trial_is_ignored(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file where the folder should be")
-    with pytest.raises(StoreError, match="could not be made"):
+    with raises_problem(StoreError, "cannot-write", "Not a directory"):
         Store(tmp_path, "s").create_folder(TRIAL)
 
 
