@@ -221,18 +221,18 @@ def test_rows_of_a_data_set_are_documents(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.extras
 @pytest.mark.parametrize(
-    ("column", "expected"),
+    ("column", "value"),
     [
-        ([[1], None], r"not-ids\] corpus.path \(.*data.arrow, from row 0\): 1 rows or ids are null"),
-        ([[1, None]], r"not-ids\] .*null"),
-        ([[0.5]], r"not-ids\] .*type list<item: double>"),
-        (["text"], r"not-ids\] .*type string"),
+        ([[1], None], "data.arrow, from row 0"),
+        ([[1, None]], "null"),
+        ([[0.5]], "list<item: double>"),
+        (["text"], "string"),
     ],
 )
-def test_a_column_without_ids_is_an_error(column: Any, expected: str) -> None:
+def test_a_column_without_ids_is_an_error(column: Any, value: str) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
     write_stream("saved", pyarrow.array(column))
-    with pytest.raises(DataError, match=expected):
+    with raises_problem(DataError, "not-ids", value):
         corpus("saved").token_shards("train")
 
 
@@ -240,7 +240,7 @@ def test_a_column_without_ids_is_an_error(column: Any, expected: str) -> None:
 def test_a_missing_column_is_an_error() -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="needs the extra `parquet`")
     write_stream("saved", pyarrow.array(ROWS), "ids")
-    with pytest.raises(DataError, match=r"missing-field\] corpus.column \(.*arrow\): .*'input_ids'; valid: one of ids"):
+    with raises_problem(DataError, "missing-field", "corpus.column", "input_ids", "ids"):
         corpus("saved").token_shards("train")
     assert ids(corpus("saved", column="ids")) == [token for row in ROWS for token in row]
 
@@ -255,5 +255,5 @@ def test_a_folder_of_the_library_is_read() -> None:
     datasets.DatasetDict({"train": rows, "test": rows}).save_to_disk("two", num_shards={"train": 2, "test": 1})
     for folder in ("one", "two/train"):
         assert ids(corpus(folder)) == [token for row in ROWS for token in row]
-    with pytest.raises(DataError, match="two/test, two/train"):
+    with raises_problem(DataError, "missing-dataset", "two/test, two/train"):
         corpus("two").token_shards("train")

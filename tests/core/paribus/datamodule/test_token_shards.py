@@ -100,10 +100,7 @@ def test_the_first_id_outside_of_the_vocabulary_is_an_error_with_its_place(
 ) -> None:
     monkeypatch.setattr(token_shards, "BLOCK", block)
     split = TokenShards([TokenShard("a.bin", np.array(ids))], "whole")
-    match = (
-        rf"id-out-of-range\] corpus \(a.bin, token 4\): the id {ids[4]} .* {size} ids; valid: ids from 0 to {size - 1}"
-    )
-    with pytest.raises(DataError, match=match):
+    with raises_problem(DataError, "id-out-of-range", "a.bin, token 4", ids[4], size):
         scan(split, Vocabulary(size, {}))
 
 
