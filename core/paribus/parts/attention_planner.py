@@ -56,9 +56,8 @@ class AttentionPlanner:
             key = (id(position), cross, *attend.plan_key)
             keys = [planned.key for planned in self._planned]
             if key not in keys:
-                self._planned.append(
-                    _PlanTemplate(attend, position, cross, key, kernel_request(attend, position, cross))
-                )
+                request = kernel_request(attend, position, cross)
+                self._planned.append(_PlanTemplate(attend, position, cross, key, request))
             attend.bind(position, keys.index(key) if key in keys else len(keys), layer_part)
 
     def plans(
@@ -144,19 +143,15 @@ class CrossAttention:
     def __init__(
         self, attention: AttentionSublayer, position: PositionHooks, kernels: Sequence[Kernel], heads: int
     ) -> None:
-        self._attends = [module for module in attention.modules() if isinstance(module, Attend)]
-        for place, attend in enumerate(self._attends):
-            attend.bind(position, place)
         self._attention = attention
-        self._position = position
-        self._kernels = tuple(kernels)
-        self._heads = heads
+        self._planner = AttentionPlanner(kernels, heads)
+        self._planner.bind(attention, position, None, cross=True)
 
     def plans(self, x: Tensor, layout: TokenLayout, memory: Memory, capture: bool = False) -> tuple[AttentionPlan, ...]:
         """Return the plans of a pass: visibility and kernel, which do not depend on hidden states."""
         if capture:
             require_attention_weights([self._attention])
-        return tuple(self._plan(attend, x, layout, memory, capture) for attend in self._attends)
+        return self._planner.plans(x, layout, memory.layout, 0, memory, capture)
 
     def __call__(
         self,
@@ -174,33 +169,4 @@ class CrossAttention:
 
     def kernels(self, device: str, queries: int) -> tuple[str, ...]:
         """Return the names of its kernels, for a summary."""
-        requests = [kernel_request(attend, self._position, cross=True) for attend in self._attends]
-        names = [
-            choose_kernel(self._kernels, request._replace(device=device, queries=queries)).name for request in requests
-        ]
-        return tuple(names) or ("its own",)
-
-    def _plan(self, attend: Attend, x: Tensor, layout: TokenLayout, memory: Memory, capture: bool) -> AttentionPlan:
-        request = kernel_request(attend, self._position, cross=True)._replace(
-            needs_weights=capture,
-            window_by_index=layout.documents is None or layout.index_positions is not None,
-            has_hidden_keys=memory.layout.documents is not None,
-            distance_bias=False,
-            has_dropout=attend.training and attend.dropout > 0,
-            float64=x.dtype == torch.float64,
-            queries=layout.positions.shape[-1],
-            device=x.device.type,
-        )
-        kernel = choose_kernel(self._kernels, request)
-        plan = AttentionPlan(
-            kernel,
-            request,
-            attend.scale,
-            attend.soft_cap,
-            with_order(layout),
-            with_order(memory.layout),
-            None,
-            None,
-            None,
-        )
-        return plan._replace(kernel_data=kernel.prepare(plan, None, self._heads, x))
+        return self._planner.kernels(device, queries) or ("its own",)
