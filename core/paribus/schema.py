@@ -1,4 +1,4 @@
-"""Schema of a component's options, as plain data that converts to JSON and back.
+"""Schema of options, as plain data that converts to JSON and back: of a component, and of the keys of a study.
 
 `registry.class_reader` reads it from annotations, which have a type, a one-line description and limits:
 
@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-KindName = Literal["int", "float", "bool", "str", "choice", "list", "group", "slot"]
+KindName = Literal["int", "float", "bool", "str", "choice", "list", "group", "slot", "mapping", "any"]
 JSON = Any
 
 
@@ -62,8 +63,30 @@ class AtMost:
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """The value is a text that matches a regular expression; `form` describes it."""
+
+    regex: str
+    form: str
+
+    def __str__(self) -> str:
+        return self.form
+
+
+@dataclass(frozen=True)
+class Names:
+    """The value is one of these names of a `noun`."""
+
+    noun: str
+    names: Sequence[str]
+
+    def __str__(self) -> str:
+        return ", ".join(self.names)
+
+
+@dataclass(frozen=True)
 class Example:
-    """A value for tests and benchmarks, of an option without a default."""
+    """A value for tests, benchmarks and messages, of an option whose default does not show what it takes."""
 
     value: Any
 
@@ -75,8 +98,10 @@ class Slot:
     name: str
 
 
-Limit = Range | Divides | AtLeast | AtMost
-LIMITS: Mapping[str, type[Limit]] = {limit.__name__: limit for limit in (Range, Divides, AtLeast, AtMost)}
+Limit = Range | Divides | AtLeast | AtMost | Pattern | Names
+LIMITS: Mapping[str, type[Limit]] = {
+    limit.__name__: limit for limit in (Range, Divides, AtLeast, AtMost, Pattern, Names)
+}
 
 
 @dataclass(frozen=True)
@@ -97,11 +122,14 @@ class Kind:
             "bool": "true or false",
             "str": "text",
             "group": "a mapping",
+            "mapping": "a mapping",
+            "any": "a value",
         }
         if self.name == "choice":
             text = "one of " + ", ".join(self.choices)
         elif self.name == "list":
             text = f"a list of {len(self.items)}" if len(self.items) > 1 else f"a list, each item {self.items[0]}"
+            text = "a list of mappings" if self.items[0].name in ("group", "mapping") else text
         elif self.name == "slot":
             text = f"a component of the slot {self.slot}"
         else:
@@ -125,6 +153,11 @@ class Option:
     def sample(self) -> JSON:
         """A valid value: the default, or the example of an option without a default."""
         return self.example if self.required else self.default
+
+    @property
+    def example_text(self) -> str:
+        """The example as YAML: `vary: {attention: [mqa, gqa]}`."""
+        return f"{self.name}: {json.dumps(self.example, ensure_ascii=False)}".replace('"', "")
 
 
 def to_json(option: Option) -> dict[str, JSON]:

@@ -26,8 +26,8 @@ from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store, Trial
 from paribus.studies.budgets import FlopsPerStep, steps_for
 from paribus.studies.designs import BASELINE, Change, Variant
-from paribus.studies.options import TIME
 from paribus.studies.study import Study
+from paribus.studies.study_keys import TIME
 
 FOLDER: Final = "matching"
 _NOT_IN_A_STEP: Final = {"data": ("validation", "evaluations"), "trainer": ("max_steps", "max_time")}

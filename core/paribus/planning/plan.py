@@ -43,8 +43,8 @@ from paribus.registry import Index
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.designs import Variant, describe_axes, variant_count
-from paribus.studies.options import TIME
 from paribus.studies.study import Study
+from paribus.studies.study_keys import TIME
 
 MAX_TRIALS: Final = 10_000
 

@@ -20,10 +20,9 @@ from paribus.registry import Index
 from paribus.specs.tree import Keys, Tree, contains_unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
-from paribus.studies.budgets import BUDGETS, WHOLE
 from paribus.studies.designs import BASELINE, PRODUCTS, Conditions, Variant, listed_variants, one_at_a_time
 from paribus.studies.options import Tune
-from paribus.studies.study import METRIC, Study
+from paribus.studies.study import Study
 
 WRONG_CONDITION: Final = ("unknown-axis", "never-applies")  # codes of conditions that no cell can meet
 _LINE: Final = re.compile(r"(.*?):(\d+)")
@@ -82,7 +81,7 @@ def name_settings(drafts: Sequence[Draft]) -> Iterator[Problem]:
 def merge_metric_problems(problems: Iterable[Problem]) -> list[Problem]:
     """Return the problems, of a metric without a valid name only one, which lists the names that could be measured."""
     all_problems = list(problems)
-    at_metric = [problem for problem in all_problems if problem.path == "metric.name"]
+    at_metric = [problem for problem in all_problems if problem.path in ("metric", "metric.name")]
     unknown = [problem for problem in at_metric if problem.code == "unknown-metric"]
     if len(unknown) == len(at_metric):
         return all_problems
@@ -114,14 +113,9 @@ def readable_part(study: Study, reported: Sequence[Problem]) -> Study:
     return replace(study, design=design, varied=varied, budget=budget, stages=stages, exclude=exclude)
 
 
-def _valid_budget(budget: Mapping[str, Any]) -> Mapping[str, float]:
-    """Return a budget that is valid and needs no count; otherwise an empty one."""
-    if len(budget) != 1:
-        return {}
-    ((unit, amount),) = budget.items()
-    types = (int,) if unit in WHOLE else (int, float)
-    is_valid = unit in BUDGETS and unit != "flops" and type(amount) in types and amount > 0
-    return budget if is_valid else {}
+def _valid_budget(budget: Mapping[str, float]) -> Mapping[str, float]:
+    """Return a budget in one unit that needs no count; otherwise an empty one."""
+    return {} if len(budget) > 1 or "flops" in budget else budget
 
 
 def _resolve_readable(study: Study, variant: Variant, index: Index, **options: Any) -> Specs:
@@ -150,7 +144,7 @@ def _base_metric_problems(study: Study, index: Index) -> Iterator[Problem]:
     is_plain = (
         names and not metric.stage and not data.get("measure") and all(it in index.names("objective") for it in names)
     )
-    if is_plain and METRIC.fullmatch(metric.name) and metric.name.split("/")[1] not in names:
+    if is_plain and metric.name and metric.name.split("/")[1] not in names:
         spec = {"objective": [{"name": name} for name in names], "evaluate": None}
         terms = [f"val/{name}/{term}" for name in names for term in index.find("objective", str(name)).terms]
         trials = {BASELINE: Trial("", BASELINE, 0, spec, {}, "", "")}
@@ -160,7 +154,7 @@ def _base_metric_problems(study: Study, index: Index) -> Iterator[Problem]:
 def _match_problems(draft: Draft, index: Index) -> Iterator[Problem]:
     """Yield the problem of a `match.by` that is not a number in every variant, or no option at all."""
     study = draft.setting.study
-    if study.match is None or study.match.by == "None":
+    if study.match is None or not study.match.by:
         return
     key = study.match.by
     varied_names = {name for axis in study.varied.vary for name in axis.split(".")}

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, final
 
 from paribus.storage.store import Trial
 from paribus.studies.designs import Variant
-from paribus.studies.options import Match
 from paribus.studies.study import Study
+from paribus.studies.study_keys import Match
 
 SAME: Final = "same"
 BEST: Final = "each at its best"

@@ -17,12 +17,12 @@ import typing
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
 from paribus.errors import closest_match
 from paribus.hookspecs import SLOTS
 from paribus.registry.component_index import NAME, Entry, Part, PluginSource
-from paribus.schema import JSON, AtLeast, AtMost, Divides, Example, Kind, KindName, Option, Range, Slot
+from paribus.schema import JSON, Example, Kind, Limit, Option, Range, Slot
 
 
 class SchemaError(TypeError):
@@ -129,7 +129,7 @@ def _annotated_option(
         name,
         kind,
         doc,
-        tuple(extra for extra in extras if isinstance(extra, (Range, Divides, AtLeast, AtMost))),
+        tuple(extra for extra in extras if isinstance(extra, Limit)),
         None if required else _plain(default),
         required,
         _plain(example.value) if example else None,
@@ -148,7 +148,14 @@ def _check_default(option: Option, owner: str) -> None:
         raise SchemaError(f"{owner}: option `{option.name}`: the default is None, which its type does not allow")
 
 
-_SCALARS: Mapping[type, KindName] = {int: "int", float: "float", bool: "bool", str: "str"}
+_PLAIN: Final[Mapping[Any, Kind]] = {
+    int: Kind("int"),
+    float: Kind("float"),
+    bool: Kind("bool"),
+    str: Kind("str"),
+    Mapping: Kind("mapping"),
+    Any: Kind("any", optional=True),
+}
 
 
 def _kind(annotation: Any, owner: str, names: dict[str, Any]) -> Kind:
@@ -158,31 +165,46 @@ def _kind(annotation: Any, owner: str, names: dict[str, Any]) -> Kind:
         if len(members) != 1 or len(members) == len(get_args(annotation)):
             raise SchemaError(f"{owner}: expected a type or `X | None`, got the union {annotation}")
         return dataclasses.replace(_kind(members[0], owner, names), optional=True)
-    if annotation in _SCALARS:
-        return Kind(_SCALARS[annotation])
+    if (plain := _PLAIN.get(origin or annotation)) is not None:
+        return plain
     if origin is Literal:
         return Kind("choice", choices=tuple(str(choice) for choice in get_args(annotation)))
     if origin in (tuple, list):
         items = tuple(_kind(item, owner, names) for item in get_args(annotation) if item is not Ellipsis)
         return Kind("list", items=items)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
-        return Kind("group", options=_fields(annotation, owner))
+        return Kind("group", options=group_options(annotation, owner))
     raise SchemaError(
         f"{owner}: expected the type int, float, bool, str, Literal, tuple or a dataclass, got {annotation}"
     )
 
 
-def _fields(group: type, owner: str) -> tuple[Option, ...]:
+@cache
+def group_options(group: type[Any], owner: str = "") -> tuple[Option, ...]:
+    """Return the options that the fields of a dataclass declare; `from_` declares the option `from`."""
     names = vars(sys.modules[group.__module__])
     options: list[Option] = []
     for field in dataclasses.fields(group):
-        required = field.default is dataclasses.MISSING
-        annotation = _evaluate(field.type, names)
-        default = None if required else field.default
-        options.append(
-            _annotated_option(field.name, annotation, default, required, f"{owner}, {group.__name__}", names)
-        )
+        required = field.default is field.default_factory
+        default = None if required or field.default is dataclasses.MISSING else field.default
+        if not required and field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        annotation, name = _evaluate(field.type, names), field.name.rstrip("_")
+        options.append(_annotated_option(name, annotation, default, required, f"{owner}, {group.__name__}", names))
     return tuple(options)
+
+
+@cache
+def group_classes(group: type[Any]) -> Mapping[str, type]:
+    """Return the dataclasses of the fields that are groups, or lists of groups, by field."""
+
+    def find(annotation: Any) -> type | None:
+        if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
+            return annotation
+        return next((found for part in get_args(annotation) if (found := find(part)) is not None), None)
+
+    found = {name: find(annotation) for name, annotation in get_type_hints(group).items()}
+    return {name: cls for name, cls in found.items() if cls is not None}
 
 
 def _plain(value: Any) -> JSON:

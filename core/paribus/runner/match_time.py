@@ -39,7 +39,7 @@ from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.lock import TrialLock
 from paribus.storage.store import Store, Trial
 from paribus.studies.designs import BASELINE
-from paribus.studies.options import TIME
+from paribus.studies.study_keys import TIME
 
 PASS_FILE: Final = "pass.json"
 SETUP_SECONDS: Final = 3600.0  # to build the models; long, because without a match the study has no trials

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
 from paribus.errors import Problem, closest_match, join_names
 from paribus.registry import Index
-from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Option, Range
+from paribus.schema import AtLeast, AtMost, Divides, Kind, Limit, Names, Option, Pattern, Range
 from paribus.specs.fields import CYCLED, MEASURED, SUMMED, suggest_key
 from paribus.specs.tree import DEPTH, UNREAD, Keys, Tree, join_keys, merge_values, value_text
 
 MISSING: Final = "???"
 MAX_PROBLEMS: Final = 100  # maximum number of reported problems
 _NOT_FINITE: Final = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", ".nan", ".inf", "-.inf"})
+_OPEN: Final = ("any", "mapping", "str")  # kinds that do not describe their values
 Dims = Mapping[str, Any]
 
 
@@ -75,8 +77,8 @@ class Validator:
             return self.add_error("missing", keys, message, valid_values(option, dims))
         if option.kind.name == "slot":
             return self.read_option(option, option.default, keys, dims)
-        if option.kind.name == "group":
-            return self.read_options(option.kind.options, option.default or {}, keys, dims)
+        if option.kind.name == "group" and option.default is not None:
+            return self.read_options(option.kind.options, option.default, keys, dims)
         value = [*option.default] if isinstance(option.default, (list, tuple)) else option.default
         self.check_limits(option, value, keys, dims)  # a default may break a limit that depends on the dims
         return value
@@ -96,12 +98,17 @@ class Validator:
     def read_kind(  # noqa: PLR0911  # one return for each kind
         self, option: Option, kind: Kind, raw: Any, keys: Keys, dims: Dims
     ) -> Any:
-        if raw is None and kind.optional:
-            return None
+        if kind.name == "any" or (raw is None and kind.optional):
+            return raw
         if kind.name == "slot":
             merged = merge_values(option.default, raw) if isinstance(raw, Mapping) and "name" not in raw else raw
             return self.read_component(kind.slot, merged, keys, dims)
+        if kind.name == "mapping":
+            mapping = self.as_mapping(raw, keys, valid_values(option, dims))
+            return UNREAD if mapping is None else mapping
         if kind.name == "group":
+            if isinstance(raw, str) and any(field.name == "name" for field in kind.options):
+                raw = {"name": raw}  # as of a component
             mapping = self.as_mapping(raw, keys, join_names(field.name for field in kind.options))
             defaults = (
                 option.default if isinstance(option.default, Mapping) else {}
@@ -121,10 +128,15 @@ class Validator:
         return self.add_error("wrong-type", keys, message, valid_values(option, dims), suggestion)
 
     def read_list(self, option: Option, kind: Kind, raw: Any, keys: Keys, dims: Dims) -> Any:
-        has_kinds = len(kind.items) > 1
-        items = raw if isinstance(raw, (list, tuple)) else [raw]  # one item stands for a list of one
-        if (has_kinds and len(items) != len(kind.items)) or isinstance(raw, Mapping) or raw is None:
-            return self.add_error("wrong-type", keys, f"expected {kind}, got {value_text(raw)}", str(kind))
+        has_kinds, item_kind = len(kind.items) > 1, kind.items[0].name
+        if not isinstance(raw, (list, tuple)) and item_kind == "group":  # one item stands for a list of one
+            value = self.read_kind(option, kind.items[0], raw, keys, dims)
+            return UNREAD if value is UNREAD else [value]
+        items = raw if isinstance(raw, (list, tuple)) else [raw]
+        is_mapping = isinstance(raw, Mapping) or (item_kind == "mapping" and items == [raw])
+        if (has_kinds and len(items) != len(kind.items)) or is_mapping or raw is None:
+            valid = valid_values(option, dims)
+            return self.add_error("wrong-type", keys, f"expected {kind}, got {value_text(raw)}", valid)
         kinds = kind.items if has_kinds else [kind.items[0] for _ in items]
         values = [
             self.read_kind(option, item, value, (*keys, index), dims)
@@ -140,8 +152,12 @@ class Validator:
             for limit in option.limits:
                 message = limit_message(option.name, limit, number, dims)
                 if message:
-                    is_valid = False
-                    self.add_error("out-of-range", keys, message, valid_values(option, dims))
+                    is_valid, code, suggestion = False, "out-of-range", ""
+                    if isinstance(limit, Names):
+                        code, suggestion = f"unknown-{limit.noun}", closest_match(number, limit.names)
+                    elif isinstance(limit, Pattern):
+                        code = "bad-name"
+                    self.add_error(code, keys, message, valid_values(option, dims), suggestion)
         return is_valid
 
     def read_component(self, slot: str, raw: Any, keys: Keys, dims: Dims) -> Any:
@@ -209,6 +225,8 @@ def valid_values(option: Option, dims: Dims) -> str:
     for limit in option.limits:
         if isinstance(limit, Divides) and isinstance(size := dims.get(limit.dim), int):
             return join_names(divisors(size)) + null
+        if isinstance(limit, (Pattern, Names)):
+            return str(limit)
     bounds = [str(limit) for limit in option.limits if isinstance(limit, Range)]
     bounds += [
         f"{'≥' if isinstance(limit, AtLeast) else '≤'} {dims[limit.dim]} (dims.{limit.dim})"
@@ -216,11 +234,18 @@ def valid_values(option: Option, dims: Dims) -> str:
         if isinstance(limit, (AtLeast, AtMost)) and isinstance(dims.get(limit.dim), int)
     ]
     plain = str(replace(option.kind, optional=False))
+    if option.example is not None and any(kind.name in _OPEN for kind in (option.kind, *option.kind.items)):
+        return f"{plain}, such as {option.example_text}"
     return " ".join(filter(None, [plain, " and ".join(filter(None, bounds))])) + null
 
 
 def limit_message(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one return for each limit
     """Return a message if a number violates a limit, or an empty string."""
+    if isinstance(limit, Pattern):
+        is_valid = not isinstance(value, str) or re.fullmatch(limit.regex, value)
+        return "" if is_valid else f"`{name}` must be {limit}, got {value_text(value)}"
+    if isinstance(limit, Names):
+        return "" if value in limit.names else f'unknown {limit.noun} "{value}"'
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return ""
     if isinstance(limit, Range):

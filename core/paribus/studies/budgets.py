@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
-from paribus.specs.tree import Keys, get_path, value_text
+from paribus.registry.class_reader import group_options
+from paribus.specs.tree import UNREAD, Keys, get_path
 from paribus.specs.values import Validator
+from paribus.studies import study_keys
+from paribus.studies.study_keys import MAX_STEPS
 
 WHOLE: Final = ("steps", "tokens")
-BUDGETS: Final = (*WHOLE, "flops", "seconds")
-MAX_STEPS: Final = 10**12  # as in a spec
+_OPTIONS: Final = tuple(
+    replace(option, kind=replace(option.kind, optional=False)) for option in group_options(study_keys.Budget)
+)  # a unit without an amount is a mistake
+BUDGETS: Final = tuple(option.name for option in _OPTIONS)
 CUT_KEYS: Final = {"flops": "trainer.max_steps", "seconds": "trainer.max_time"}
 """Keys in which variants may differ because their budget ends them at different steps."""
 
@@ -20,23 +26,15 @@ Budget = Mapping[str, float]
 FlopsPerStep = Callable[[Mapping[str, Any]], int]  # training FLOPs of one step of a resolved spec
 
 
-def parse_budget(validator: Validator, value: Any, keys: Keys) -> dict[str, float]:
-    """Return a budget as it is written; empty for None."""
-    if value is None:
-        return {}
-    written = validator.as_mapping(value, keys, join_names(BUDGETS)) or {}
+def parse_budget(validator: Validator, written: Mapping[str, Any], keys: Keys) -> dict[str, float]:
+    """Return the valid part of a budget as it is written: a whole number of seconds is not a float."""
     budget = {unit: _as_whole(amount) if unit in WHOLE else amount for unit, amount in written.items()}
-    for unit, amount in budget.items():
-        if unit not in BUDGETS:
-            validator.add_unknown_key(unit, (*keys, unit), BUDGETS)
-        elif unit in WHOLE and (not isinstance(amount, int) or isinstance(amount, bool) or amount < 1):
-            validator.add_error("wrong-type", (*keys, unit), f"got {value_text(amount)}", "a whole number ≥ 1")
-        elif isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
-            validator.add_error("wrong-type", (*keys, unit), f"got {value_text(amount)}", "a number > 0")
-    if len(budget) > 1:
-        message = f"expected a budget in one unit, got {join_names(budget)}"
+    values = validator.read_options(_OPTIONS, budget, keys, {})
+    given = {unit: budget[unit] for unit in BUDGETS if unit in budget}
+    if len(given) > 1:
+        message = f"expected a budget in one unit, got {join_names(given)}"
         validator.add_error("too-many", keys, message, join_names(BUDGETS))
-    return budget
+    return {unit: amount for unit, amount in given.items() if values[unit] is not UNREAD}
 
 
 def _as_whole(amount: Any) -> Any:

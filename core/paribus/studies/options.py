@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any, Final, final
 
-from paribus.errors import closest_match, join_names
+from paribus.errors import join_names
+from paribus.schema import Kind, Names, Option
 from paribus.specs.load import set_path
-from paribus.specs.tree import Keys, Tree, copy_values, value_text
+from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
+from paribus.studies.study_keys import STUDY, Match, StudyKeys
 from paribus.train.trial_options import LOGGERS
 
 # --- seeds ---
@@ -37,64 +39,28 @@ def parse_seeds(validator: Validator, value: Any, keys: Keys, start: int, limit:
 
 # --- match ---
 
-TIME: Final = "time"  # of a training step, which is measured and not counted
-MATCHES: Final = ("params", "flops", "kv", "state", TIME)
 
-
-@final
-@dataclass(frozen=True)
-class Match:
-    """A budget that every variant shares with the baseline, and the option that is changed to reach it."""
-
-    on: str
-    by: str
-
-
-def parse_matches(validator: Validator, value: Any) -> tuple[Match | None, ...]:
-    """Return the matches of a study: one, None, or a list of them that the table shows side by side."""
-    if not isinstance(value, list):
-        return (_parse_match(validator, value, ("match",)),)
-    matches = tuple(
-        _parse_match(validator, None if item == "none" else item, ("match", index)) for index, item in enumerate(value)
-    )
-    if not matches or len(set(matches)) < len(matches):
+def check_matches(validator: Validator, matches: Sequence[Match | None]) -> None:
+    """Report an empty list of matches, and a match that is listed twice."""
+    is_empty = not matches and validator.tree.data.get("match") == []
+    if is_empty or any(matches.count(match) > 1 for match in matches if match is None or (match.on and match.by)):
         valid = "[{on: params, by: …}, {on: flops, by: …}], optionally with none"
-        message = "the list has the same match twice" if matches else "the list is empty"
+        message = "the list is empty" if is_empty else "the list has the same match twice"
         validator.add_error("wrong-type", ("match",), message, valid)
-    return matches or (None,)
-
-
-def _parse_match(validator: Validator, value: Any, keys: Keys) -> Match | None:
-    if value is None:
-        return None
-    options = validator.as_mapping(value, keys, "on, by") or {}
-    for key in options:
-        if key not in ("on", "by"):
-            validator.add_unknown_key(key, (*keys, key), ("on", "by"))
-    if options.get("on") not in MATCHES:
-        validator.add_error("wrong-type", (*keys, "on"), describe_value(options, "on"), join_names(MATCHES))
-    if not isinstance(options.get("by"), str):
-        validator.add_error("wrong-type", (*keys, "by"), describe_value(options, "by"), "an option: feedforward.expand")
-    return Match(str(options.get("on")), str(options.get("by")))
-
-
-def describe_value(options: Mapping[str, Any], key: str) -> str:
-    """Return the message for a required key with a wrong value, or without one."""
-    return f"got {value_text(options[key])}" if key in options else f"`{key}` is missing"
 
 
 # --- scales ---
 
 _SCALE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-_VALID_SCALES: Final = "scales: {s: {dims.width: 32}, m: {dims.width: 64}}, or presets: [gpt-tiny, gpt2]"
+_VALID_SCALES: Final = f"{STUDY['scales'].example_text}, or presets: [gpt-tiny, gpt2]"
 PRESET: Final = "preset"
 MIN_SCALES: Final = 2
 
-LoadBase = Callable[[Mapping[str, Any]], Tree]  # a study's base spec from the mapping under `base`
+LoadBase = Callable[[Any, str], Tree]  # a study's base spec from a value of the file, and the key of its problems
 
 
-def parse_scales(validator: Validator, value: Any, base: Any, load_base: LoadBase) -> dict[str, Tree]:
-    """Return the base spec at each scale by the scale's name; empty for a study without scales."""
+def parse_scales(validator: Validator, value: Any) -> dict[str, Mapping[str, Any]]:
+    """Return the changes of the base at each scale by the scale's name; empty for a study without scales."""
     if value is None:
         return {}
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
@@ -103,7 +69,7 @@ def parse_scales(validator: Validator, value: Any, base: Any, load_base: LoadBas
     if len(scales) < MIN_SCALES:
         message = f"expected two or more sizes to compare at, got {len(scales)}"
         validator.add_error("too-few", ("scales",), message, _VALID_SCALES)
-    trees: dict[str, Tree] = {}
+    valid_scales: dict[str, Mapping[str, Any]] = {}
     for name, changes in scales.items():
         keys: Keys = ("scales", name)
         if not _SCALE_NAME.fullmatch(str(name)):
@@ -111,43 +77,37 @@ def parse_scales(validator: Validator, value: Any, base: Any, load_base: LoadBas
         elif (overrides := validator.as_mapping(changes, keys, "{dims.width: 64}, or {preset: NAME}")) is not None:
             if not overrides:
                 validator.add_error("empty", keys, f"the scale `{name}` changes nothing", "{dims.width: 64}")
-            trees[str(name)] = _scaled_base(validator, overrides, keys, base, load_base)
-    return trees
+            valid_scales[str(name)] = overrides
+    return valid_scales
 
 
-def _scaled_base(
-    validator: Validator, overrides: Mapping[str, Any], keys: Keys, base: Any, load_base: LoadBase
-) -> Tree:
+def scaled_base(validator: Validator, name: str, overrides: Mapping[str, Any], base: Any, load_base: LoadBase) -> Tree:
     """Return the base with the scale's changes, on another preset where the scale names one."""
-    spec = copy_values(base if isinstance(base, Mapping) else {PRESET: base})
-    tree = load_base({**spec, PRESET: overrides[PRESET]} if PRESET in overrides else spec)
+    spec = base if isinstance(base, Mapping) else {PRESET: base}
+    tree = load_base({**spec, PRESET: overrides[PRESET]} if PRESET in overrides else dict(spec), "scales")
     for key, value in overrides.items():
         if key != PRESET:
-            location = validator.tree.location((*keys, key))
+            location = validator.tree.location(("scales", name, key))
             set_path(tree, str(key), Tree(copy_values(value), {(): location}), location)
     return tree
 
 
 def check_scale_keys(
     validator: Validator,
-    scales: Mapping[str, Any] | Any,
+    scales: Mapping[str, Mapping[str, Any]],
     varied: Sequence[tuple[Keys, str]],
     stages: Sequence[Stage],
 ) -> None:
     """Report keys of a scale that a variant or a stage also sets, so that the scale's value would be ignored."""
-    for name, changes in scales.items() if isinstance(scales, Mapping) else ():
-        for key in changes if isinstance(changes, Mapping) else ():
-            keys: Keys = ("scales", name, key)
-            varied_key = next((other for _, other in varied if is_overlap(str(key), other)), None)
-            stage = next(
-                (stage for stage in stages if any(is_overlap(str(key), it) for it in stage.overrides.data)), None
-            )
-            if varied_key is not None:
-                message = f"`{varied_key}` is varied, so the scale's `{key}` would be ignored"
-                validator.add_error("varied-twice", keys, message, "a key that no variant changes")
-            elif stage is not None:
-                message = f"the stage `{stage.name}` sets `{key}`, so the scale's value would be ignored"
-                validator.add_error("unused-option", keys, message, "a key that no stage sets")
+    for name, key in ((name, str(key)) for name, changes in scales.items() for key in changes):
+        varied_key = next((other for _, other in varied if is_overlap(key, other)), None)
+        stage = next((stage for stage in stages if any(is_overlap(key, it) for it in stage.overrides.data)), None)
+        if varied_key is not None:
+            message = f"`{varied_key}` is varied, so the scale's `{key}` would be ignored"
+            validator.add_error("varied-twice", ("scales", name, key), message, "a key that no variant changes")
+        elif stage is not None:
+            message = f"the stage `{stage.name}` sets `{key}`, so the scale's value would be ignored"
+            validator.add_error("unused-option", ("scales", name, key), message, "a key that no stage sets")
 
 
 # --- tune ---
@@ -155,7 +115,7 @@ def check_scale_keys(
 FIRST_TUNING_SEED: Final = 1_000_000  # far from the seeds of studies
 TUNING_SEEDS: Final = 2
 MAX_TUNING_SEEDS: Final = 1_000
-_VALID_TUNE: Final = "tune: {optimizer.lr: [5e-4, 1e-3, 2e-3], seeds: 2}"
+_VALID_TUNE: Final = STUDY["tune"].example_text
 
 Cell = tuple[Change, ...]  # one value for each tuned key
 
@@ -173,11 +133,10 @@ class Tune:
         return product(*([(key, value) for value in values] for key, values in self.values.items()))
 
 
-def parse_tune(validator: Validator, value: Any, seeds: Sequence[int]) -> Tune | None:
+def parse_tune(validator: Validator, section: Mapping[str, Any] | None, seeds: Sequence[int]) -> Tune | None:
     """Return the section `tune`. Its seeds must not be those of the verdict."""
-    if value is None:
+    if section is None:
         return None
-    section = validator.as_mapping(value, ("tune",), _VALID_TUNE) or {}
     values: dict[str, Sequence[Any]] = {}
     for key, choices in section.items():
         if key == "seeds":
@@ -221,39 +180,33 @@ def check_tuned_keys(
 
 # --- stop ---
 
-WHEN: Final = "when-decided"
-VALID_STOP: Final = f"{WHEN}, or {{when: decided, looks: [3, 5, 8]}}"
 DEFAULT_LOOKS: Final = (3, 5, 8, 12, 18, 27, 40, 60, 90, 135, 200)  # each about half as many again
 LAST_EARLY_LOOK: Final = 0.75  # of all seeds: a later look would save less than it costs
 ONE_TABLE: Final = ("one-at-a-time", "grid", "list", "leave-one-out")  # designs that compare only with the baseline
 
 
-def parse_looks(validator: Validator, study: Mapping[str, Any], design: str, seeds: Sequence[int]) -> tuple[int, ...]:
+def check_looks(validator: Validator, keys: StudyKeys, seeds: int) -> tuple[int, ...]:
     """Return the numbers of seeds at which verdicts are taken, ending with all; empty without early stopping."""
-    stop = study.get("stop")
-    if stop is None:
+    if keys.stop is None:
         return ()
-    if study.get("tune") is not None:
+    if keys.tune is not None:
         message = "early stopping looks at all tables at once, and a tuned table has no trials until tuning has ended"
         validator.add_error("incompatible-options", ("stop",), message, "`stop` in a study without `tune`")
-    if design not in ONE_TABLE:
-        message = f"the design `{design}` also compares variants with each other, so it needs all seeds of each"
+    if keys.design and keys.design not in ONE_TABLE:
+        message = f"the design `{keys.design}` also compares variants with each other, so it needs all seeds of each"
         validator.add_error("incompatible-options", ("stop",), message, join_names(ONE_TABLE))
-    if isinstance(stop, Mapping):
-        for key in stop:
-            if key not in ("when", "looks"):
-                validator.add_unknown_key(key, ("stop", key), ("when", "looks"))
-        if stop.get("when", "decided") not in ("decided", WHEN):
-            validator.add_error("wrong-type", ("stop", "when"), f"got {value_text(stop['when'])}", "decided")
-        if "looks" in stop:
-            return _check_looks(validator, stop["looks"], len(seeds))
-    elif stop != WHEN:
-        validator.add_error("wrong-type", ("stop",), f"got {value_text(stop)}", VALID_STOP)
-        return ()
-    if len(default_looks(len(seeds))) == 1:
-        message = f"{len(seeds)} seeds are too few to stop early"
-        validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
-    return default_looks(len(seeds))
+    looks, valid = keys.stop.looks, f"increasing numbers of seeds from 2 to {seeds}, which is all: [3, {seeds}]"
+    if looks is None:
+        looks = default_looks(seeds)
+        if len(looks) == 1:
+            message = f"{seeds} seeds are too few to stop early"
+            validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
+    elif len(looks) < 2 or any(later <= look for look, later in pairwise(looks)):
+        validator.add_error("wrong-type", ("stop", "looks"), f"expected increasing numbers, got {list(looks)}", valid)
+    elif looks[-1] != seeds:
+        message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"
+        validator.add_error("wrong-type", ("stop", "looks"), message, valid)
+    return looks
 
 
 def default_looks(seeds: int) -> tuple[int, ...]:
@@ -261,62 +214,31 @@ def default_looks(seeds: int) -> tuple[int, ...]:
     return (*(look for look in DEFAULT_LOOKS if look <= LAST_EARLY_LOOK * seeds), seeds)
 
 
-def _check_looks(validator: Validator, looks: Any, seeds: int) -> tuple[int, ...]:
-    is_list = isinstance(looks, list) and all(isinstance(look, int) and not isinstance(look, bool) for look in looks)
-    valid = f"increasing numbers of seeds from 2 to {seeds}, which is all: [3, {seeds}]"
-    if not is_list or len(looks) < 2 or looks[0] < 2 or any(later <= look for look, later in pairwise(looks)):
-        validator.add_error(
-            "wrong-type", ("stop", "looks"), f"expected increasing numbers, got {value_text(looks)}", valid
-        )
-        return ()
-    if looks[-1] != seeds:
-        message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"
-        validator.add_error("wrong-type", ("stop", "looks"), message, valid)
-    return tuple(looks)
-
-
 # --- loggers ---
 
-_LOGGERS_EXAMPLE: Final = "loggers: [csv, {name: tensorboard}]"
+_LOGGER: Final = Option("name", Kind("str"), "a logger", (Names("logger", tuple(LOGGERS)),), required=True)
+_KINDS: Final[Mapping[type, Kind]] = {int: Kind("int"), str: Kind("str"), bool: Kind("bool")}
 
 
 def parse_loggers(validator: Validator, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the section `loggers` as mappings with a name; a missing package is an error."""
-    if value is None:
-        return ()
-    nodes = list(_logger_nodes(validator, value if isinstance(value, list) else [value]))
+    nodes: list[Mapping[str, Any]] = []
+    for index, item in enumerate(value if isinstance(value, list) else [] if value is None else [value]):
+        keys: Keys = ("loggers", index)
+        node = {"name": item} if isinstance(item, str) else item
+        if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
+            message, valid = f"expected a logger, got {value_text(item)}", STUDY["loggers"].example_text
+            validator.add_error("wrong-type", keys, message, valid)
+        elif validator.read_option(_LOGGER, node["name"], keys, {}) is not UNREAD:
+            logger = LOGGERS[node["name"]]
+            if not logger.is_installed:
+                message = f"the logger `{node['name']}` needs the package `{logger.package}`, which is not installed"
+                validator.add_error("not-installed", keys, message, f"pip install 'paribus[{node['name']}]'")
+            options = [Option(name, _KINDS[kind], "", default=None) for name, kind in logger.options.items()]
+            given = {key: option for key, option in node.items() if key != "name"}
+            validator.read_options(options, given, keys, {})
+            nodes.append(dict(node))
     names = [node["name"] for node in nodes]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         validator.add_error("too-many", ("loggers",), f"`{name}` is listed {names.count(name)} times", "each once")
     return tuple(nodes)
-
-
-def _logger_nodes(validator: Validator, items: list[Any]) -> Iterator[Mapping[str, Any]]:
-    for index, item in enumerate(items):
-        node = {"name": item} if isinstance(item, str) else item
-        name = node.get("name") if isinstance(node, Mapping) else None
-        keys: Keys = ("loggers", index)
-        if not isinstance(name, str):
-            validator.add_error("wrong-type", keys, f"expected a logger, got {value_text(item)}", _LOGGERS_EXAMPLE)
-        elif name not in LOGGERS:
-            message = f'unknown logger "{name}"'
-            validator.add_error("unknown-logger", keys, message, join_names(LOGGERS), closest_match(name, LOGGERS))
-        elif not LOGGERS[name].is_installed:
-            message = f"the logger `{name}` needs the package `{LOGGERS[name].package}`, which is not installed"
-            validator.add_error("not-installed", keys, message, f"pip install 'paribus[{name}]'")
-        else:
-            _check_logger_options(validator, node, keys)
-            yield dict(node)
-
-
-def _check_logger_options(validator: Validator, node: Mapping[str, Any], keys: Keys) -> None:
-    types = LOGGERS[node["name"]].options
-    for key, value in node.items():
-        if key == "name":
-            continue
-        if key not in types:
-            validator.add_unknown_key(key, (*keys, key), tuple(types))
-        elif type(value) is not types[key]:
-            validator.add_error(
-                "wrong-type", (*keys, key), f"got {value_text(value)}", f"a value of type {types[key].__name__}"
-            )

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final, final
 
-from paribus.errors import Problem, closest_match, join_names
+from paribus.errors import Problem, join_names
 from paribus.specs.diff import MISSING, holds
 from paribus.specs.tree import Keys, get_path, join_keys, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import (
     BASELINE,
-    DESIGNS,
     MAX_NAME,
     NAME,
     PRODUCTS,
@@ -26,9 +25,9 @@ from paribus.studies.designs import (
     named_variant,
 )
 from paribus.studies.fractional_factorial import is_possible
+from paribus.studies.study_keys import STUDY, StudyKeys
 
 REASON: Final = "reason"
-EXAMPLE: Final = "exclude: [{attention: mqa, norm: rmsnorm, reason: …}]"
 AXIS_KEYS: Final = {"values", "when"}
 VALUE_KEYS: Final = {"value", "when"}
 WHEN_EXAMPLE: Final = "attention.window: {values: [8, 16], when: {attention: restricted}}"
@@ -37,34 +36,20 @@ REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "has no combinations, so `when` would be ignored"),
     "factorial": "needs independent factors: put two changes that only go together into one",
 }
-EXAMPLES: Final[Mapping[str, str]] = {
-    "vary": "vary: {attention: [mqa, gqa]}",
-    "variants": "variants: [{attention: mqa, norm: rmsnorm}]",
-    "changes": "changes: [{norm: rmsnorm}, {name: gated, feedforward: glu}]",
-}
 
 
-def parse_design(validator: Validator, value: Any) -> str:
-    """Return the name of the design."""
-    if isinstance(value, str) and value in DESIGNS:
-        return str(value)
-    suggestion = closest_match(str(value), DESIGNS)
-    message = f'unknown design "{value}"' if isinstance(value, str) else f"expected a design, got {value_text(value)}"
-    validator.add_error("unknown-design", ("design",), message, join_names(DESIGNS), suggestion)
-    return ""
-
-
-def parse_variation(validator: Validator, study: Mapping[str, Any], design: str) -> Variation:
+def parse_variation(validator: Validator, keys: StudyKeys) -> Variation:
     """Return what a study varies, and report its problems and what the design would ignore."""
-    vary, when = _parse_axes(validator, study)
-    variants, changes = (_parse_mappings(validator, study, key) for key in ("variants", "changes"))
-    varied = Variation(vary=vary, when=when, variants=variants, changes=changes)
-    if design:
-        _check_design_keys(validator, design, varied)
-    if design == "factorial":
+    vary, when = _parse_axes(validator, keys.vary)
+    varied = Variation(vary=vary, when=when, variants=keys.variants, changes=keys.changes)
+    _check_names(validator, "variants", varied.variants)
+    _check_names(validator, "changes", varied.changes)
+    if keys.design:
+        _check_design_keys(validator, keys.design, varied)
+    if keys.design == "factorial":
         _check_independent(validator, varied)
-    if design and "fraction" in study:
-        varied = replace(varied, fraction=_parse_fraction(validator, study["fraction"], design, varied))
+    if keys.design and keys.fraction is not None:
+        varied = replace(varied, fraction=_parse_fraction(validator, keys.fraction, keys.design, varied))
     return varied
 
 
@@ -78,8 +63,7 @@ def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
     return keys
 
 
-def _parse_axes(validator: Validator, study: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
-    section = validator.as_mapping(study.get("vary") or {}, ("vary",), "slot: [values]") or {}
+def _parse_axes(validator: Validator, section: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
     axes = {key: parse_axis(validator, axis, ("vary", key)) for key, axis in section.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}
     when = {key: whens for key, (_, whens) in axes.items() if any(whens)}
@@ -87,22 +71,18 @@ def _parse_axes(validator: Validator, study: Mapping[str, Any]) -> tuple[dict[st
     return vary, when
 
 
-def _parse_mappings(validator: Validator, study: Mapping[str, Any], section: str) -> list[Mapping[str, Any]]:
-    mappings = study.get(section) or []
-    if not isinstance(mappings, list) or not all(isinstance(mapping, Mapping) and mapping for mapping in mappings):
-        message = f"expected a list of mappings, got {value_text(mappings)}"
-        validator.add_error("wrong-type", (section,), message, EXAMPLES[section])
-        return []
-    kind = "a variant" if section == "variants" else "a change"
+def _check_names(validator: Validator, section: str, mappings: Sequence[Mapping[str, Any]]) -> None:
+    """Report invalid names of variants or changes, and those without a change."""
+    kind = section.removesuffix("s")
     for index, mapping in enumerate(mappings):
         name = mapping.get(NAME, "a name")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME or name == BASELINE:
-            message = f"{kind} cannot be called {value_text(name)}"
+            message = f"a {kind} cannot be called {value_text(name)}"
             valid = f"at most {MAX_NAME} letters, not {BASELINE}"
             validator.add_error("bad-name", (section, index, NAME), message, valid)
-        if section == "changes" and set(mapping) == {NAME}:
-            validator.add_error("empty", (section, index), f"`{name}` changes nothing", EXAMPLES[section])
-    return mappings
+        if not mapping or (section == "changes" and set(mapping) == {NAME}):
+            message = f"`{name}` changes nothing" if mapping else f"this {kind} changes nothing"
+            validator.add_error("empty", (section, index), message, STUDY[section].example_text)
 
 
 def _check_design_keys(validator: Validator, design: str, varied: Variation) -> None:
@@ -118,7 +98,7 @@ def _check_design_keys(validator: Validator, design: str, varied: Variation) -> 
         message = f"the design `{design}` reads {either}, and this study has both"
         validator.add_error("too-many", (reads[0],), message, "one of them")
     if not sections and not any(_is_about_variation(problem) for problem in validator.problems):
-        validator.add_error("empty", (reads[0],), "this study varies nothing: 0 variants", EXAMPLES[reads[0]])
+        validator.add_error("empty", (reads[0],), "this study varies nothing: 0 variants", STUDY[reads[0]].example_text)
     if varied.when and design in REFUSES_CONDITIONS:
         key = next(iter(varied.when))
         message = f"the design `{design}` {REFUSES_CONDITIONS[design]}"
@@ -195,18 +175,12 @@ class Exclusion:
         return all(holds(get_value(key), value) for key, value in self.holds.items())
 
 
-def parse_exclusions(validator: Validator, value: Any, design: str) -> tuple[Exclusion, ...]:
+def parse_exclusions(validator: Validator, keys: StudyKeys) -> tuple[Exclusion, ...]:
     """Return the section `exclude`."""
-    if not value:
-        return ()
-    if not isinstance(value, list) or not all(isinstance(cell, Mapping) for cell in value):
-        message = f"expected a list of mappings, got {value_text(value)}"
-        validator.add_error("wrong-type", ("exclude",), message, EXAMPLE)
-        return ()
-    if design and design not in PRODUCTS:
-        message = f"the design `{design}` has only the variants that are listed, so `exclude` would be ignored"
+    if keys.exclude and keys.design and keys.design not in PRODUCTS:
+        message = f"the design `{keys.design}` has only the variants that are listed, so `exclude` would be ignored"
         validator.add_error("unused-option", ("exclude",), message, f"design: {join_names(PRODUCTS)}")
-    return tuple(_parse_exclusion(validator, cell, ("exclude", index)) for index, cell in enumerate(value))
+    return tuple(_parse_exclusion(validator, cell, ("exclude", index)) for index, cell in enumerate(keys.exclude))
 
 
 def _parse_exclusion(validator: Validator, mapping: Mapping[str, Any], keys: Keys) -> Exclusion:
@@ -215,7 +189,7 @@ def _parse_exclusion(validator: Validator, mapping: Mapping[str, Any], keys: Key
         validator.add_error("wrong-type", (*keys, REASON), f"got {value_text(reason)}", "a sentence")
     cell = {key: value for key, value in mapping.items() if key != REASON}
     if not cell:
-        validator.add_error("empty", keys, "this would exclude every cell", EXAMPLE)
+        validator.add_error("empty", keys, "this would exclude every cell", STUDY["exclude"].example_text)
     return Exclusion(cell, str(reason), keys)
 
 

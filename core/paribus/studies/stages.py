@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
+from paribus.registry.class_reader import group_options
+from paribus.specs.blocks import read_block
 from paribus.specs.fields import KEYS, META
 from paribus.specs.load import set_path
-from paribus.specs.tree import Keys, Tree, copy_values, value_text
+from paribus.specs.tree import Keys, Tree, copy_values
 from paribus.specs.values import Validator
+from paribus.studies.budgets import parse_budget
+from paribus.studies.study_keys import STUDY, Metric, StageKeys, StageSource
 
-STAGE_KEYS: Final = ("from", "budget", "tasks")  # keys of a stage that are not keys of a spec
+STAGE_KEYS: Final = tuple(option.name for option in group_options(StageKeys))  # those that are not keys of a spec
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_FROM_KEYS: Final = ("name", "vocabulary")
-_VALID_STAGES: Final = "stages: {pretrain: {…}, finetune: {from: pretrain, …}}"
-_VALID_TASKS: Final = "tasks: {NAME: {objective: …, corpus: …}}"
-
-ParseBudget = Callable[[Any, Keys], Mapping[str, float]]
 
 
 @final
@@ -64,59 +63,65 @@ def key_in_stage(key: str, stage: Stage, stages: Sequence[Stage]) -> str | None:
     return ".".join(words[len(prefix) :]) if stage.names[: len(prefix)] == prefix else None
 
 
-def parse_stages(validator: Validator, value: Any, parse_budget: ParseBudget) -> tuple[Stage, ...]:
+def parse_stages(validator: Validator, nodes: Mapping[str, Any] | None) -> tuple[Stage, ...]:
     """Return the stages of a study in order. A stage without a budget has the study's."""
-    if value is None:
+    if nodes is None:
         return SINGLE_STAGE
-    nodes = validator.as_mapping(value, ("stages",), _VALID_STAGES) or {}
     if not nodes:
-        validator.add_error("empty", ("stages",), "this study has no stage", _VALID_STAGES)
+        validator.add_error("empty", ("stages",), "this study has no stage", STUDY["stages"].example_text)
     stages: list[Stage] = []
     for name, node in nodes.items():
         keys = ("stages", name)
-        if not _NAME.fullmatch(str(name)) or name in (*KEYS, *META, *STAGE_KEYS):
-            reason = ": it is a key of a spec" if name in KEYS else ""
-            message = f"`{name}` cannot be the name of a stage{reason}"
-            validator.add_error("bad-name", keys, message, "another word: pretrain, finetune")
+        _check_name(validator, "stage", name, keys)
         mapping = validator.as_mapping(node, keys, join_names(STAGE_KEYS)) or {}
-        stages += _parse_stage(validator, str(name), mapping, stages, parse_budget)
+        stages += _parse_stage(validator, str(name), mapping, stages, keys)
     return tuple(stages) or SINGLE_STAGE
 
 
+def _check_name(validator: Validator, kind: str, name: str, keys: Keys) -> None:
+    if not _NAME.fullmatch(str(name)) or name in (*KEYS, *META, *STAGE_KEYS):
+        reason = ": it is a key of a spec" if name in KEYS else ""
+        message = f"`{name}` cannot be the name of a {kind}{reason}"
+        validator.add_error("bad-name", keys, message, "another word: pretrain, finetune")
+
+
 def _parse_stage(
-    validator: Validator, name: str, node: Mapping[str, Any], previous: Sequence[Stage], parse_budget: ParseBudget
+    validator: Validator, name: str, node: Mapping[str, Any], previous: Sequence[Stage], keys: Keys
 ) -> Iterator[Stage]:
     """Yield a stage, or one stage for each of its tasks."""
-    keys: Keys = ("stages", name)
+    stage_keys, spec = _split(validator, node, keys)
     parent, vocabulary = _parse_parent(validator, node, keys, previous)
-    spec = {key: value for key, value in node.items() if key not in STAGE_KEYS}
     if parent == "" and "from" in node:
         spec["from"] = node["from"]  # a saved model as in any spec, or null, whatever the base starts from
-    budget = parse_budget(node.get("budget"), (*keys, "budget"))
+    budget = parse_budget(validator, stage_keys.budget, (*keys, "budget"))
     stage = Stage(name, parent, vocabulary, budget, _subtree(validator, spec, keys))
-    if node.get("tasks") is None:
+    if stage_keys.tasks is None:
         yield stage
         return
-    tasks = validator.as_mapping(node["tasks"], (*keys, "tasks"), _VALID_TASKS) or {}
-    if not tasks:
-        validator.add_error("empty", (*keys, "tasks"), "this stage has no task", _VALID_TASKS)
-    for task, task_node in tasks.items():
-        task_keys = (*keys, "tasks", task)
-        if not _NAME.fullmatch(str(task)) or task in (*KEYS, *META, *STAGE_KEYS):
-            validator.add_error("bad-name", task_keys, f"`{task}` cannot be the name of a task", "another word")
-        mapping = validator.as_mapping(task_node, task_keys, "keys of a spec, and budget") or {}
-        for key in ("from", "tasks"):
-            if key in mapping:
+    if not stage_keys.tasks:
+        validator.add_error("empty", (*keys, "tasks"), "this stage has no task", "tasks: {tags: {objective: tag}}")
+    for task, task_node in stage_keys.tasks.items():
+        task_keys: Keys = (*keys, "tasks", task)
+        _check_name(validator, "task", task, task_keys)
+        task_block, task_spec = _split(
+            validator, validator.as_mapping(task_node, task_keys, "keys of a spec, and budget") or {}, task_keys
+        )
+        for key, value in (("from", task_block.from_), ("tasks", task_block.tasks)):
+            if value is not None:
                 message = f"`{key}` belongs to the stage, not to a task"
                 validator.add_error("unused-option", (*task_keys, key), message, "budget, and keys of a spec")
         tree = Tree({**stage.overrides.data}, dict(stage.overrides.locations))
-        task_spec = {key: value for key, value in mapping.items() if key not in STAGE_KEYS}
         overrides = _subtree(validator, task_spec, task_keys)
         tree.data |= overrides.data
         tree.locations |= overrides.locations
-        has_budget = "budget" in mapping
-        task_budget = parse_budget(mapping["budget"], (*task_keys, "budget")) if has_budget else stage.budget
+        task_budget = parse_budget(validator, task_block.budget, (*task_keys, "budget")) or budget
         yield Stage(f"{name}/{task}", parent, vocabulary, task_budget, tree)
+
+
+def _split(validator: Validator, node: Mapping[str, Any], keys: Keys) -> tuple[StageKeys, dict[str, Any]]:
+    """Return the keys of a stage, and those of its spec."""
+    block = read_block(validator, StageKeys, {key: node[key] for key in STAGE_KEYS if key in node}, keys)
+    return block, {key: value for key, value in node.items() if key not in STAGE_KEYS}
 
 
 def _parse_parent(
@@ -135,14 +140,8 @@ def _parse_parent(
     value = node["from"]
     name = value.get("name") if isinstance(value, Mapping) else value
     if name in names:
-        if isinstance(value, Mapping):
-            for key in value:
-                if key not in _FROM_KEYS:
-                    validator.add_unknown_key(key, (*from_keys, key), _FROM_KEYS)
-        vocabulary = value.get("vocabulary", "kept") if isinstance(value, Mapping) else "kept"
-        if vocabulary not in ("kept", "new"):
-            validator.add_error("wrong-type", (*from_keys, "vocabulary"), f"got {value_text(vocabulary)}", "kept, new")
-        return str(name), str(vocabulary)
+        source = read_block(validator, StageSource, value if isinstance(value, Mapping) else {"name": name}, from_keys)
+        return source.name, source.vocabulary
     tasks = [stage for stage in names if stage.startswith(f"{name}/")]
     if tasks:
         validator.add_error("ambiguous", from_keys, f"the stage `{name}` has several tasks", join_names(tasks))
@@ -162,10 +161,10 @@ def _subtree(validator: Validator, data: Mapping[str, Any], keys: Keys) -> Tree:
     return Tree(dict(data), marks)
 
 
-def parse_metric_stage(validator: Validator, metric: Mapping[str, Any], stages: Sequence[Stage]) -> str:
+def parse_metric_stage(validator: Validator, metric: Metric, stages: Sequence[Stage]) -> str:
     """Return the stage and task of the metric; by default the last stage, where it has only one task."""
     names = [stage.name for stage in stages]
-    words = [metric[key] for key in ("stage", "task") if metric.get(key) is not None]
+    words = [word for word in (metric.stage, metric.task) if word]
     if not words:
         last_stage = names[-1].partition("/")[0]
         tasks = [name for name in names if name.partition("/")[0] == last_stage]
@@ -173,13 +172,13 @@ def parse_metric_stage(validator: Validator, metric: Mapping[str, Any], stages: 
             message = f"the stage `{last_stage}` has several tasks, and the metric does not name one"
             validator.add_error("missing", ("metric", "task"), message, _stage_and_task(tasks))
         return names[-1]
-    given_key = "stage" if "stage" in metric else "task"
+    given_key = "stage" if metric.stage else "task"
     if names == [""]:
         message = "this study has no stages, so this would be ignored"
         validator.add_error("unused-option", ("metric", given_key), message, "stages: {…}")
         return ""
-    query = "/".join(map(str, words))
-    if metric.get("stage") is None:
+    query = "/".join(words)
+    if not metric.stage:
         matches, key = [name for name in names if name.partition("/")[2] == query], "stage"
         message = f"several stages have a task `{query}`, and the metric does not name one"
     else:

@@ -6,17 +6,17 @@ The file is shipped with Paribus, installed by a plugin, or at a path.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, Literal, final
+from typing import Any, Final, final
 
 import paribus
 from paribus.errors import Problem, SpecError, closest_match, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
+from paribus.specs.blocks import read_block
 from paribus.specs.load import apply_preset, load, set_path
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
@@ -24,19 +24,18 @@ from paribus.storage.atomic import digest
 from paribus.studies.budgets import Budget, parse_budget
 from paribus.studies.designs import Variation
 from paribus.studies.options import (
-    Match,
     Tune,
+    check_looks,
+    check_matches,
     check_scale_keys,
     check_tuned_keys,
-    describe_value,
     parse_loggers,
-    parse_looks,
-    parse_matches,
     parse_scales,
     parse_seeds,
     parse_tune,
+    scaled_base,
 )
-from paribus.studies.parse_vary import Exclusion, parse_design, parse_exclusions, parse_variation, varied_keys
+from paribus.studies.parse_vary import Exclusion, parse_exclusions, parse_variation, varied_keys
 from paribus.studies.stages import (
     SINGLE_STAGE,
     Stage,
@@ -45,52 +44,12 @@ from paribus.studies.stages import (
     parse_metric_stage,
     parse_stages,
 )
+from paribus.studies.study_keys import Match, Metric, StudyKeys
 
 FILE = "study.yaml"
 RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
 """Keys that do not change what a study compares: with more seeds, its trials stay in the same folder."""
-KEYS: Final = (
-    "name",
-    "base",
-    "vary",
-    "design",
-    "variants",
-    "changes",
-    "fraction",
-    "exclude",
-    "stages",
-    "seeds",
-    "budget",
-    "match",
-    "evaluate",
-    "measure",
-    "metric",
-    "launcher",
-    "loggers",
-    "timeout",
-    "scales",
-    "tune",
-    "stop",
-)
-METRIC: Final = re.compile(r"val/[a-z0-9._-]+/[a-z0-9._-]+")
-METRIC_KEYS: Final = ("name", "better", "margin", "unlearned", "stage", "task")
-DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide after Holm's correction
 MAX_SEEDS: Final = 10_000
-MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
-
-Better = Literal["lower", "higher"]
-
-
-@final
-@dataclass(frozen=True)
-class Metric:
-    """The metric of the verdict. A difference below `margin` is too small to matter."""
-
-    name: str
-    better: Better = "lower"
-    margin: float | None = None
-    unlearned: bool = False  # whether to judge models that do not beat the unigram baseline
-    stage: str = ""  # the stage, with its task, at whose end the metric is measured
 
 
 @final
@@ -142,66 +101,66 @@ def parse_study(name: str, tree: Tree, index: Index) -> Study:
 def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     """Return the readable part of a study, and every problem of its keys."""
     validator = Validator(tree, index)
-    data: Mapping[str, Any] = tree.data
-    for key in data:
-        if key not in KEYS:
-            validator.add_unknown_key(key, (key,), KEYS)
-    design = parse_design(validator, data.get("design", "one-at-a-time"))
-    varied = parse_variation(validator, data, design)
-    stages = parse_stages(validator, data.get("stages"), partial(parse_budget, validator))
-    keys = varied_keys(varied)
-    check_stage_keys(validator, stages, keys)
-    check_stage_names(validator, stages, keys)
-    base, matches = _parse_base(validator, data, index), parse_matches(validator, data.get("match"))
-    seeds = parse_seeds(validator, data.get("seeds", DEFAULT_SEEDS), ("seeds",), 0, MAX_SEEDS)
-    tune = parse_tune(validator, data.get("tune"), seeds)
-    check_tuned_keys(validator, tune, keys, stages, [match.by for match in matches if match is not None])
-    check_scale_keys(validator, data.get("scales"), keys, stages)
-    load_base = partial(_base_at_scale, validator, data, index)
+    keys = read_block(validator, StudyKeys, _long_forms(tree.data))
+    varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
+    stages = parse_stages(validator, keys.stages)
+    places = varied_keys(varied)
+    check_stage_keys(validator, stages, places)
+    check_stage_names(validator, stages, places)
+    check_matches(validator, keys.match)
+    tune = parse_tune(validator, keys.tune, seeds)
+    check_tuned_keys(validator, tune, places, stages, [match.by for match in keys.match if match is not None])
+    scales = parse_scales(validator, keys.scales)
+    check_scale_keys(validator, scales, places, stages)
+    load_base = partial(_load_base, validator, index, keys)
     study = Study(
-        name=_parse_name(validator, data, name),
-        base=base,
-        design=design,
+        name=keys.name or name,
+        base=load_base(keys.base, "base"),
+        design=keys.design,
         varied=varied,
         seeds=seeds,
-        budget=parse_budget(validator, data.get("budget"), ("budget",)),
-        match=matches[0] if len(matches) == 1 else None,
-        metric=_parse_metric(validator, data.get("metric"), stages),
-        launcher=validator.read_component("launcher", data.get("launcher", "local"), ("launcher",), {}),
-        timeout=_parse_timeout(validator, data.get("timeout")),
-        loggers=parse_loggers(validator, data.get("loggers")),
+        budget=parse_budget(validator, keys.budget, ("budget",)),
+        match=keys.match[0] if len(keys.match) == 1 else None,
+        metric=replace(keys.metric, stage=parse_metric_stage(validator, keys.metric, stages), task=""),
+        launcher=keys.launcher,
+        timeout=keys.timeout,
+        loggers=parse_loggers(validator, keys.loggers),
         stages=stages,
-        exclude=parse_exclusions(validator, data.get("exclude"), design),
+        exclude=parse_exclusions(validator, keys),
         marks=tree.locations,
-        matches=matches if len(matches) > 1 else (),
-        scales=parse_scales(validator, data.get("scales"), data.get("base"), load_base),
+        matches=keys.match if len(keys.match) > 1 else (),
+        scales={name: scaled_base(validator, name, scales[name], keys.base, load_base) for name in scales},
         tune=tune,
-        looks=parse_looks(validator, data, design, seeds),
+        looks=check_looks(validator, keys, len(seeds)),
     )
     return study, validator.problems
 
 
-def _parse_name(validator: Validator, data: Mapping[str, Any], default: str) -> str:
-    """Return the name of the study's folder in a store."""
-    name = data.get("name", default)
-    if isinstance(name, str) and NAME.fullmatch(name):
-        return name
-    valid = "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study"
-    validator.add_error("bad-name", ("name",), f"a study cannot be called {value_text(name)}", valid)
-    return default
+def _long_forms(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a file without short forms: `stop: when-decided`, and `none` among matches."""
+    stop, match = data.get("stop"), data.get("match")
+    short: dict[str, Any] = {"stop": {"when": stop}} if isinstance(stop, str) else {}
+    if isinstance(match, list):
+        short["match"] = [None if item == "none" else item for item in match]
+    return {**data, **short}
 
 
-def _parse_base(validator: Validator, data: Mapping[str, Any], index: Index) -> Tree:
-    base = data.get("base")
+def _load_base(validator: Validator, index: Index, keys: StudyKeys, base: Any, key: str) -> Tree:
+    """Return a base spec, with the study's `evaluate` and `measure`: all variants are measured alike."""
     if isinstance(base, str):
-        return _add_evaluation(validator, data, _load(validator, partial(load, base, (), index), ("base",)))
-    if isinstance(base, dict):
-        tree = Tree(copy_values(base), _base_marks(validator))
-        return _add_evaluation(validator, data, _load(validator, partial(apply_preset, tree, index), ("base",)))
-    problem = "missing" if base is None else value_text(base)
-    message = f"`base` is {problem}: expected the spec that every variant starts from"
-    validator.add_error("missing", ("base",), message, "a preset's name")
-    return Tree()
+        tree = _load(validator, partial(load, base, (), index), (key,))
+    elif isinstance(base, dict):
+        written = Tree(copy_values(base), _base_marks(validator))
+        tree = _load(validator, partial(apply_preset, written, index), (key,))
+    else:
+        if base is not None:
+            message = f"`base` is {value_text(base)}: expected the spec that every variant starts from"
+            validator.add_error("missing", ("base",), message, "a preset's name")
+        return Tree()
+    for name, value in (("evaluate", keys.evaluate), ("measure", keys.measure)) if tree.data else ():
+        if value is not None:
+            put_at(tree, name, value, validator.tree.location((name,)))
+    return tree
 
 
 def _base_marks(validator: Validator) -> dict[Keys, str]:
@@ -219,55 +178,9 @@ def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tr
         return Tree()
 
 
-def _base_at_scale(validator: Validator, data: Mapping[str, Any], index: Index, base: Mapping[str, Any]) -> Tree:
-    tree = Tree(dict(base), _base_marks(validator))
-    return _add_evaluation(validator, data, _load(validator, partial(apply_preset, tree, index), ("scales",)))
-
-
-def _add_evaluation(validator: Validator, data: Mapping[str, Any], tree: Tree) -> Tree:
-    """Put the study's `evaluate` and `measure` into the base, so that all variants are measured alike."""
-    for key in () if not tree.data else ("evaluate", "measure"):
-        if key in data:
-            put_at(tree, key, data[key], validator.tree.location((key,)))
-    return tree
-
-
 def put_at(tree: Tree, dotted: str, value: Any, location: str) -> None:
     """Set a dotted key, and remember where its value was written."""
     set_path(tree, dotted, Tree(value, {(): location}), location)
-
-
-def _parse_metric(validator: Validator, value: Any, stages: Sequence[Stage]) -> Metric:
-    if isinstance(value, str):
-        value = {"name": value}
-    options = validator.as_mapping(value or {}, ("metric",), join_names(METRIC_KEYS)) or {}
-    for key in options:
-        if key not in METRIC_KEYS:
-            validator.add_unknown_key(key, ("metric", key), METRIC_KEYS)
-    name, better, margin = options.get("name"), options.get("better", "lower"), options.get("margin")
-    if not isinstance(name, str) or not METRIC.fullmatch(name):
-        valid = "val/<objective>/<name>: val/mlm/loss"
-        validator.add_error("missing", ("metric", "name"), describe_value(options, "name"), valid)
-    if better not in ("lower", "higher"):
-        validator.add_error("wrong-type", ("metric", "better"), f"got {value_text(better)}", "lower, higher")
-    if margin is not None and not _is_positive(margin):
-        validator.add_error("wrong-type", ("metric", "margin"), f"got {value_text(margin)}", "a number > 0, or none")
-    unlearned = options.get("unlearned", False)
-    if not isinstance(unlearned, bool):
-        validator.add_error("wrong-type", ("metric", "unlearned"), f"got {value_text(unlearned)}", "true, false")
-    stage = parse_metric_stage(validator, options, stages)
-    return Metric(str(name), "higher" if better == "higher" else "lower", margin, unlearned is True, stage)
-
-
-def _parse_timeout(validator: Validator, value: Any) -> float | None:
-    if value is not None and not _is_positive(value):
-        validator.add_error("wrong-type", ("timeout",), f"got {value_text(value)}", "seconds for a trial, > 0")
-        return None
-    return None if value is None else float(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return not isinstance(value, bool) and isinstance(value, (int, float)) and 0 < value < MAX_NUMBER
 
 
 def available_studies(index: Index) -> Mapping[str, Path]:

@@ -81,11 +81,11 @@ MISTAKES = [
     Mistake("exclude", lambda tree: tree.update(exclude=["mqa"]), r"wrong-type\] exclude"),
     Mistake("seeds", lambda tree: tree.update(seeds=0), r"seeds .*the number 0"),
     Mistake("budget", lambda tree: tree.update(budget={"stepz": 9}), r"budget.stepz .*did you mean \"steps\""),
-    Mistake("budget", lambda tree: tree.update(budget={"steps": -1}), r"budget.steps .*the number -1"),
+    Mistake("budget", lambda tree: tree.update(budget={"steps": -1}), r"budget.steps .*got -1"),
     Mistake("metric", lambda tree: tree["metric"].update(name="val/mml/loss"), r"measure `val/mml/loss`", spec=True),
     Mistake("metric", lambda tree: tree["metric"].update(name="loss"), r'metric.name .*the text "loss"'),
     Mistake("better", lambda tree: tree["metric"].update(better="lowr"), r"metric.better .*lower, higher"),
-    Mistake("match", lambda tree: tree["match"].update(on="parms"), r"match.on .*valid: params, flops"),
+    Mistake("match", lambda tree: tree["match"].update(on="parms"), r"match.on .*valid: one of params, flops"),
     Mistake(
         "match",
         lambda tree: tree["match"].update(by="dims.wide"),
@@ -97,7 +97,7 @@ MISTAKES = [
     Mistake("launcher", lambda tree: tree.update(launcher="locall"), r"unknown launcher \"locall\".*mean \"local\""),
     Mistake("launcher", lambda tree: tree["launcher"].update(foo=1), r"launcher.foo"),
     Mistake("loggers", lambda tree: tree.update(loggers=["csvv"]), r"unknown logger .csvv.; did you mean .csv."),
-    Mistake("timeout", lambda tree: tree.update(timeout=-1), r"timeout .*the number -1"),
+    Mistake("timeout", lambda tree: tree.update(timeout=-1), r"timeout .*got -1"),
     Mistake("scales", lambda tree: tree.update(scales={"s": {"dims.width": 32}}), r"too-few\] scales"),
 ]
 TOGETHER = st.lists(st.sampled_from(MISTAKES), min_size=2, max_size=4, unique_by=lambda mistake: mistake.part)

@@ -40,9 +40,9 @@ def test_a_dictionary_may_set_its_name(tmp_path: Path, plugin_index: Index) -> N
     assert folder({**STUDY, "name": "mine"}, tmp_path, plugin_index) == "mine"
 
 
-@pytest.mark.parametrize("name", ["", "../up", "a/b", 3, None, "Ü"])
+@pytest.mark.parametrize("name", ["", "../up", "a/b", 3, "Ü"])
 def test_a_name_that_cannot_be_a_folder_is_refused(name: Any, tmp_path: Path, plugin_index: Index) -> None:
-    with pytest.raises(SpecError, match="bad-name"):
+    with pytest.raises(SpecError, match=r"(bad-name|wrong-type)\] name"):
         folder({**STUDY, "name": name}, tmp_path, plugin_index)
 
 

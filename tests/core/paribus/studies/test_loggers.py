@@ -41,7 +41,7 @@ def test_loggers_are_names_or_names_with_options(plugin_index: Index, value: Any
         ([{"name": "csv", "flush": 1}], 'unknown key "flush"; valid: flush_logs_every_n_steps'),
         (
             [{"name": "csv", "flush_logs_every_n_steps": "often"}],
-            'the text "often"; valid: a value of type int',
+            r"wrong-type\] loggers\.0\.flush_logs_every_n_steps.*a whole number",
         ),
         (["csv", "csv"], r"too-many\] loggers: `csv`"),
     ],

@@ -212,7 +212,10 @@ FAULTS = [
     ({"stages": staged(last={})}, r"missing\] stages.last.from.*valid: finetune/order, .*null"),
     ({"stages": staged(last={"from": "pretrian"})}, 'unknown stage "pretrian"; .*did you mean "pretrain"'),
     ({"stages": {"a": {"from": "b"}, "b": {}}}, r"out-of-order\] stages.a.from.*`b`"),
-    ({"stages": staged(last={"from": {"name": "pretrain", "vocabulary": "old"}})}, 'the text "old"; valid: kept, new'),
+    (
+        {"stages": staged(last={"from": {"name": "pretrain", "vocabulary": "old"}})},
+        r"from\.vocabulary.*kept, new",
+    ),
     ({"stages": staged(last={"from": {"name": "pretrain", "rows": 1}})}, 'unknown key "rows"'),
     ({"stages": {"a": {"tasks": {}}}}, "this stage has no task"),
     ({"stages": {"a": {"tasks": {"seed": {}}}}}, "`seed` cannot be the name of a task"),

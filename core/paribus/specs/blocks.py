@@ -1,0 +1,51 @@
+"""Blocks of keys of a file, each declared as a dataclass: `seeds: Annotated[int, "description", Range(1)] = 5`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+from paribus.registry.class_reader import group_classes, group_options
+from paribus.schema import Option
+from paribus.specs.tree import UNREAD, Keys
+from paribus.specs.values import Validator
+
+Block = TypeVar("Block")
+
+
+def read_block(validator: Validator, block: type[Block], values: Mapping[str, Any], keys: Keys = ()) -> Block:
+    """Return a block of keys, and report its problems. Null is as good as no key, unless it has a default."""
+    options = group_options(block)  # type: ignore[arg-type]  # any class is hashable
+    result: Block = _build(block, validator.read_options(options, _without_null(options, values), keys, {}))
+    return result
+
+
+def _without_null(options: tuple[Option, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    given, known = dict(values), {option.name: option for option in options}
+    for key in known.keys() & given.keys():
+        if given[key] is None and known[key].default in (None, [], {}, ""):
+            del given[key]
+        elif known[key].kind.name == "group" and isinstance(given[key], Mapping):
+            given[key] = _without_null(known[key].kind.options, given[key])
+    return given
+
+
+def _build(block: Any, values: Mapping[str, Any]) -> Any:
+    """Return the dataclass of values; of those with a problem, a text is empty, and others have their defaults."""
+    classes = group_classes(block)
+    arguments: dict[str, Any] = {}
+    for field, option in zip(fields(block), group_options(block), strict=True):
+        value = values.get(option.name, UNREAD)
+        if value is UNREAD and option.kind.name in ("str", "choice"):
+            value = ""
+        elif value is UNREAD and option.kind.name != "slot":
+            value = option.default if field.default is MISSING else field.default
+        elif isinstance(value, list) and option.kind.name == "list":
+            value = tuple(_item(classes.get(field.name), item) for item in value)
+        arguments[field.name] = _item(classes.get(field.name), value)
+    return block(**arguments)
+
+
+def _item(block: type | None, value: Any) -> Any:
+    return _build(block, value) if block is not None and isinstance(value, Mapping) else value
