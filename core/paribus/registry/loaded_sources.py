@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
-from paribus.storage.packages import find_package
+from paribus.storage.packages import Package, find_package
 
 
 @final
@@ -28,11 +28,13 @@ _READ: Final[dict[str, LoadedSource]] = {}
 def loaded_sources(known: Mapping[Path, LoadedSource]) -> dict[Path, LoadedSource]:
     """Return the sources of all imported modules but those of libraries, and those of `known` that are gone."""
     sources = dict(known)
+    packages: dict[str, Package] = {}
     for name, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
             continue
-        package = find_package(name.partition(".")[0])
+        top = name.partition(".")[0]
+        package = packages[top] = packages.get(top) or find_package(top)
         if package.ignored or package.version:
             continue
         source, spec = _READ.get(file), getattr(module, "__spec__", None)
