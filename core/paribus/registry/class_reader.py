@@ -185,10 +185,8 @@ def group_options(group: type[Any], owner: str = "") -> tuple[Option, ...]:
     names = vars(sys.modules[group.__module__])
     options: list[Option] = []
     for field in dataclasses.fields(group):
-        required = field.default is field.default_factory
-        default = None if required or field.default is dataclasses.MISSING else field.default
-        if not required and field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        required = field.default is dataclasses.MISSING
+        default = None if required else field.default
         annotation, name = _evaluate(field.type, names), field.name.rstrip("_")
         options.append(_annotated_option(name, annotation, default, required, f"{owner}, {group.__name__}", names))
     return tuple(options)

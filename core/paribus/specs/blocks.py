@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from paribus.registry.class_reader import group_classes, group_options
@@ -36,16 +36,12 @@ def _build(block: Any, values: Mapping[str, Any]) -> Any:
     classes = group_classes(block)
     arguments: dict[str, Any] = {}
     for field, option in zip(fields(block), group_options(block), strict=True):
-        value = values.get(option.name, UNREAD)
-        if value is UNREAD and option.kind.name in ("str", "choice"):
-            value = ""
-        elif value is UNREAD and option.kind.name != "slot":
-            value = option.default if field.default is MISSING else field.default
-        elif isinstance(value, list) and option.kind.name == "list":
-            value = tuple(_item(classes.get(field.name), item) for item in value)
-        arguments[field.name] = _item(classes.get(field.name), value)
+        value, kind = values.get(option.name, UNREAD), option.kind.name
+        if value is UNREAD:
+            value = "" if kind in ("str", "choice") else {} if kind == "group" and option.required else option.default
+        if field.name in classes and isinstance(value, Mapping):
+            value = _build(classes[field.name], value)
+        elif kind == "list" and value is not None:
+            value = tuple(_build(classes[field.name], it) if field.name in classes and it else it for it in value)
+        arguments[field.name] = value
     return block(**arguments)
-
-
-def _item(block: type | None, value: Any) -> Any:
-    return _build(block, value) if block is not None and isinstance(value, Mapping) else value

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, final
 
 from paribus.errors import closest_match
-from paribus.schema import Kind, Option, Range
+from paribus.registry.class_reader import group_options
+from paribus.schema import Example, Kind, Option, Range
 
 SCHEMA: Final = 1  # the number in `paribus: 1`: the version of the format of specs
 
@@ -18,25 +20,82 @@ MEASURED: Final = ("measure",)  # a list is measured one after the other
 CROSS: Final = ("attention", "position")  # slots of a cross-attention
 NO_POSITION: Final = "none"  # default position of a cross-attention
 
-_INT = Kind("int")
 _SIZE = 10**9
 
-DIMS: Final = (
-    Option("width", _INT, "width of the residual stream", (Range(1, _SIZE),), None, True, 64),
-    Option("layers", _INT, "layers of each stack", (Range(1, 10_000),), None, True, 2),
-    Option(
-        "groups",
-        Kind("int", optional=True),
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Dims:
+    """Sizes of the model."""
+
+    width: Annotated[int, "width of the residual stream", Range(1, _SIZE), Example(64)]
+    layers: Annotated[int, "layers of each stack", Range(1, 10_000), Example(2)]
+    groups: Annotated[
+        int | None,
         "sets of parameters, each shared by a run of successive layers (ALBERT: 1); null: every layer has its own",
-        (Range(1, 10_000),),
-    ),
-    Option("heads", _INT, "query heads of each attention", (Range(1, 10**6),), None, True, 4),
-    Option("head_width", Kind("int", optional=True), "width of a head; null: width / heads", (Range(1, _SIZE),)),
-    Option("length", _INT, "sequence length in tokens", (Range(1, _SIZE),), None, True, 64),
-    Option(
-        "vocabulary", Kind("int", optional=True), "size of the vocabulary; null: the tokenizer's", (Range(1, _SIZE),)
-    ),
-)
+        Range(1, 10_000),
+    ] = None
+    heads: Annotated[int, "query heads of each attention", Range(1, 10**6), Example(4)]
+    head_width: Annotated[int | None, "width of a head; null: width / heads", Range(1, _SIZE)] = None
+    length: Annotated[int, "sequence length in tokens", Range(1, _SIZE), Example(64)]
+    vocabulary: Annotated[int | None, "size of the vocabulary; null: the tokenizer's", Range(1, _SIZE)] = None
+
+
+@final
+@dataclass(frozen=True)
+class Data:
+    """Batches and evaluations."""
+
+    batch: Annotated[int, "examples in a batch", Range(1, _SIZE)] = 32
+    workers: Annotated[int, "processes that form batches; 0: the process of the trial", Range(0, 1024)] = 0
+    validation: Annotated[int, "maximum number of validation examples", Range(1, _SIZE)] = 512
+    evaluations: Annotated[int, "evaluations of a run, evenly spaced, the last at its end", Range(1, 10_000)] = 4
+    documents: Annotated[
+        Literal["mixed", "apart", "packed"],
+        "documents of an example: mixed: joined and split at dims.length; apart: the same, masked from each other; "
+        "packed: only whole documents, masked from each other, each with positions from 0",
+    ] = "mixed"
+    bucket: Annotated[
+        int,
+        "batches that are sorted by length together and padded to their longest example; 0: padded to dims.length",
+        Range(0, _SIZE),
+    ] = 0
+
+
+@final
+@dataclass(frozen=True)
+class TrainerArguments:
+    """Arguments of the trainer that are not Lightning's, besides `compile`."""
+
+    activation_checkpointing: Annotated[
+        bool, "store only the input of each layer, and compute the rest again in the backward pass"
+    ] = False
+    matmul_precision: Annotated[
+        Literal["highest", "high", "medium"],
+        "precision of products of float32 matrices: float32, TF32 or bfloat16, where the device has them",
+    ] = "highest"
+    ema_decay: Annotated[
+        float | None,
+        "evaluate and save an exponential moving average of the weights, of which each step keeps this share; null: "
+        "the last weights",
+        Range(above=0, below=1),
+    ] = None
+
+
+@final
+@dataclass(frozen=True)
+class Compile:
+    """Options of `compile`."""
+
+    mode: Annotated[
+        Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"], "mode of torch.compile"
+    ] = "default"
+    backend: Annotated[
+        Literal["inductor", "aot_eager", "eager"], "backend of torch.compile; all but inductor are for debugging"
+    ] = "inductor"
+
+
+DIMS: Final = group_options(Dims)
 PART_DIMS: Final = (
     "width",
     "layers",
@@ -46,69 +105,14 @@ PART_DIMS: Final = (
     "length",
 )  # the vocabulary is of the embedding, which parts share
 
-DATA: Final = (
-    Option("batch", _INT, "examples in a batch", (Range(1, _SIZE),), 32),
-    Option("workers", _INT, "processes that form batches; 0: the process of the trial", (Range(0, 1024),), 0),
-    Option("validation", _INT, "maximum number of validation examples", (Range(1, _SIZE),), 512),
-    Option("evaluations", _INT, "evaluations of a run, evenly spaced, the last at its end", (Range(1, 10_000),), 4),
-    Option(
-        "documents",
-        Kind("choice", choices=("mixed", "apart", "packed")),
-        "documents of an example: mixed: joined and split at dims.length; apart: the same, masked from each other; "
-        "packed: only whole documents, masked from each other, each with positions from 0",
-        (),
-        "mixed",
-    ),
-    Option(
-        "bucket",
-        _INT,
-        "batches that are sorted by length together and padded to their longest example; 0: padded to dims.length",
-        (Range(0, _SIZE),),
-        0,
-    ),
-)
+DATA: Final = group_options(Data)
 DROPOUT: Final = Option("dropout", Kind("float"), "dropout probability", (Range(0, below=1),), 0.0)
-SEED: Final = Option("seed", _INT, "seed of all random draws", (Range(0, 2**63 - 1),), 0)
+SEED: Final = Option("seed", Kind("int"), "seed of all random draws", (Range(0, 2**63 - 1),), 0)
 COMPILE: Final = "compile"  # our own arguments among those of the trainer
-ACTIVATION_CHECKPOINTING: Final = Option(
-    "activation_checkpointing",
-    Kind("bool"),
-    "store only the input of each layer, and compute the rest again in the backward pass",
-    (),
-    False,
-)
-MATMUL_PRECISION: Final = Option(
-    "matmul_precision",
-    Kind("choice", choices=("highest", "high", "medium")),
-    "precision of products of float32 matrices: float32, TF32 or bfloat16, where the device has them",
-    (),
-    "highest",
-)
-EMA_DECAY: Final = Option(
-    "ema_decay",
-    Kind("float", optional=True),
-    "evaluate and save an exponential moving average of the weights, of which each step keeps this share; null: the "
-    "last weights",
-    (Range(above=0, below=1),),
-)
-TRAINER_OPTIONS: Final = (ACTIVATION_CHECKPOINTING, MATMUL_PRECISION, EMA_DECAY)
-COMPILE_OPTIONS: Final = (
-    Option(
-        "mode",
-        Kind("choice", choices=("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")),
-        "mode of torch.compile",
-        (),
-        "default",
-    ),
-    Option(
-        "backend",
-        Kind("choice", choices=("inductor", "aot_eager", "eager")),
-        "backend of torch.compile; all but inductor are for debugging",
-        (),
-        "inductor",
-    ),
-)
-STEPS: Final = Option("max_steps", _INT, "training steps", (Range(1, 10**12),), 1)
+TRAINER_OPTIONS: Final = group_options(TrainerArguments)
+ACTIVATION_CHECKPOINTING, MATMUL_PRECISION, EMA_DECAY = TRAINER_OPTIONS
+COMPILE_OPTIONS: Final = group_options(Compile)
+STEPS: Final = Option("max_steps", Kind("int"), "training steps", (Range(1, 10**12),), 1)
 
 KEYS: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",

@@ -57,15 +57,16 @@ def _based(spec: Tree, index: Index, chain: tuple[str, ...]) -> Tree:
     """Merge a spec over its preset; its dotted keys are overrides."""
     tree = _of_source(spec)
     name = spec.data.pop("preset", None)
-    dotted = {key: spec.data.pop(key) for key in [key for key in spec.data if "." in key]}
+    dotted = {key: spec.subtree((key,)) for key in spec.data if "." in key}
+    for key in dotted:
+        del spec.data[key]
     if name is not None:
         tree = _preset(name, spec, index, chain)
     tree.merge(spec)
     for key, value in dotted.items():
         location = spec.location((key,))
-        _refuse_written_twice(tree, spec, key, value, location)
-        locations = {keys[1:]: mark for keys, mark in spec.locations.items() if keys[:1] == (key,)}
-        set_path(tree, key, Tree(value, locations or {(): location}), location)
+        _refuse_written_twice(tree, spec, key, value.data, location)
+        set_path(tree, key, value, location)
     return tree
 
 

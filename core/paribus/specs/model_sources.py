@@ -33,9 +33,7 @@ def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapp
     if not _is_source(node):
         message = f"expected the folder of a saved model, got {value_text(node)}"
         return validator.add_error("wrong-type", (key,), message, f"{key}: runs/train/HASH")
-    for option in node:
-        if option not in (*_KEYS, *_MORE[key]):
-            validator.add_unknown_key(option, (key, option), (*_KEYS, *_MORE[key]))
+    validator.check_keys(node, (key,), (*_KEYS, *_MORE[key]))
     if node.get("vocabulary", "kept") not in _VOCABULARY[key]:
         message = f"expected a word, got {value_text(node['vocabulary'])}"
         validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(_VOCABULARY[key]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from paribus.errors import closest_match, join_names
 from paribus.registry import Entry, Part
-from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS, suggest_key
+from paribus.specs.fields import CROSS, CYCLED, DIMS, NO_POSITION, PART_DIMS
 from paribus.specs.tree import Keys, merge_values
 from paribus.specs.values import Validator, check_sizes, resolve_components
 
@@ -48,9 +48,7 @@ def _part(
     keys: Keys = ("parts", part.name)
     slots = [slot for slot in CYCLED if slot in topology.reads and not part.recurrent]
     known_keys = ["dims", *slots, *(["cross"] if part.cross and not part.recurrent else [])]
-    for key in overrides:
-        if key not in known_keys:
-            validator.add_unknown_key(key, (*keys, key), known_keys)
+    validator.check_keys(overrides, keys, known_keys)
     resolved: dict[str, Any] = {}
     sizes = _sizes(validator, overrides.get("dims"), (*keys, "dims"), dims)
     if sizes:
@@ -71,23 +69,15 @@ def _part(
 
 def _sizes(validator: Validator, node: Any, keys: Keys, dims: dict[str, Any]) -> dict[str, Any]:
     """Read the dims of a part; dims that parts share with the embedding cannot be overridden."""
-    all_options = [option for option in DIMS if option.name in PART_DIMS]
-    names = [option.name for option in all_options]
-    overrides = validator.as_mapping(node or {}, keys, join_names(names))
-    if not overrides:
-        return {}
-    own = [option for option in all_options if option.name in overrides]
-    for key in overrides:
-        if key not in names:
-            shared = any(option.name == key for option in DIMS)
-            message = (
-                f"`{key}` cannot be overridden: all parts share an embedding" if shared else f'unknown key "{key}"'
-            )
-            validator.add_error("unknown-key", (*keys, key), message, join_names(names), suggest_key(key, names))
-    sizes = {
-        option.name: validator.read_option(option, overrides[option.name], (*keys, option.name), {}) for option in own
-    }
-    check_sizes(validator, {**dims, **sizes}, keys)
+    options, valid = [option for option in DIMS if option.name in PART_DIMS], join_names(PART_DIMS)
+    given = dict(validator.as_mapping(node or {}, keys, valid) or {})
+    for name in {option.name for option in DIMS} & given.keys() - set(PART_DIMS):
+        del given[name]
+        message = f"`{name}` cannot be overridden: all parts share an embedding"
+        validator.add_error("unknown-key", (*keys, name), message, valid)
+    sizes = validator.read_given(options, given, keys, {})
+    if sizes:
+        check_sizes(validator, {**dims, **sizes}, keys)
     return sizes
 
 
@@ -95,11 +85,10 @@ def _cross(validator: Validator, part: Part, own: Any, attention: Any, dims: dic
     """Read the cross-attention of a part, merged over the attention of the part."""
     keys: Keys = ("parts", part.name, "cross")
     overrides = validator.as_mapping(own, keys, join_names(CROSS))
-    resolved: dict[str, Any] = {}
-    for key, node in (overrides or {}).items():
-        if key not in CROSS:
-            validator.add_unknown_key(key, (*keys, key), CROSS)
-        elif node is not None:
-            base = attention if key == "attention" else NO_POSITION
-            resolved[key] = resolve_components(validator, key, merge_values(base, node), (*keys, key), dims)
-    return resolved
+    validator.check_keys(overrides or {}, keys, CROSS)
+    bases = {"attention": attention, "position": NO_POSITION}
+    return {
+        key: resolve_components(validator, key, merge_values(bases[key], node), (*keys, key), dims)
+        for key, node in (overrides or {}).items()
+        if key in CROSS and node is not None
+    }

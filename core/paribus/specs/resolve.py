@@ -131,9 +131,7 @@ def check(
         _remove_objects(validator, tree.data, ())
     data = tree.data
     check_header(validator, data)
-    for key in data:
-        if key not in KEYS and key not in META:
-            validator.add_unknown_key(key, (key,), KEYS)
+    validator.check_keys([key for key in data if key not in META], (), KEYS)
     resolved = _resolve_keys(validator, data, cache, optional)
     topology = _entry(validator, resolved)
     if topology is not None:

@@ -75,6 +75,11 @@ class Tree:
                 return self.locations[keys[:end]]
         return ""
 
+    def subtree(self, keys: Keys) -> Tree:
+        """Return a copy of the value at `keys` with the locations in it."""
+        marks = {place[len(keys) :]: mark for place, mark in self.locations.items() if place[: len(keys)] == keys}
+        return Tree(copy_values(self.get(keys)), marks or {(): self.location(keys)})
+
     def merge(self, tree: Tree, prefix: Keys = ()) -> None:
         """Merge a tree at `prefix`: mappings key by key; other values and components of other names are replaced."""
         value = tree.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
@@ -19,6 +19,7 @@ MAX_PROBLEMS: Final = 100  # maximum number of reported problems
 _NOT_FINITE: Final = frozenset({"nan", "inf", "+inf", "-inf", "infinity", "-infinity", ".nan", ".inf", "-.inf"})
 _OPEN: Final = ("any", "mapping", "str")  # kinds that do not describe their values
 Dims = Mapping[str, Any]
+Options = Sequence[Option]
 
 
 @final
@@ -51,25 +52,34 @@ class Validator:
         self.add_error("wrong-type", keys, f"expected a mapping, got {value_text(value)}", valid)
         return None
 
-    def read_options(
-        self, options: Sequence[Option], values: Mapping[str, Any], keys: Keys, dims: Dims
-    ) -> dict[str, Any]:
+    def read_options(self, options: Options, values: Mapping[str, Any], keys: Keys, dims: Dims) -> dict[str, Any]:
         """Return a value for each option, the given one or the default; report unknown keys."""
-        known_keys = [option.name for option in options]
-        for key in values:
-            if key not in known_keys:
-                self.add_unknown_key(key, (*keys, key), known_keys)
+        given = self.read_given(options, values, keys, dims)
         return {
-            option.name: self.read_option(option, values[option.name], (*keys, option.name), dims)
-            if option.name in values
+            option.name: given[option.name]
+            if option.name in given
             else self.read_default(option, (*keys, option.name), dims)
             for option in options
         }
 
-    def add_unknown_key(self, key: str, keys: Keys, known_keys: Sequence[str]) -> None:
-        if len(self.problems) < MAX_PROBLEMS:
-            valid = join_names(known_keys) if known_keys else "nothing: it has no options"
-            self.add_error("unknown-key", keys, f'unknown key "{key}"', valid, suggest_key(key, known_keys))
+    def read_given(
+        self, options: Sequence[Option], values: Mapping[str, Any], keys: Keys, dims: Dims
+    ) -> dict[str, Any]:
+        """Return the given value of each option that has one; report unknown keys."""
+        self.check_keys(values, keys, [option.name for option in options])
+        return {
+            option.name: self.read_option(option, values[option.name], (*keys, option.name), dims)
+            for option in options
+            if option.name in values
+        }
+
+    def check_keys(self, values: Iterable[str], keys: Keys, known_keys: Sequence[str]) -> None:
+        """Report unknown keys of the mapping at `keys`."""
+        valid = join_names(known_keys) if known_keys else "nothing: it has no options"
+        for key in values:
+            if key not in known_keys and len(self.problems) < MAX_PROBLEMS:
+                suggestion = suggest_key(key, known_keys)
+                self.add_error("unknown-key", (*keys, key), f'unknown key "{key}"', valid, suggestion)
 
     def read_default(self, option: Option, keys: Keys, dims: Dims) -> Any:
         if option.required:

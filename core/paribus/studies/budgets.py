@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
@@ -15,9 +14,7 @@ from paribus.studies import study_keys
 from paribus.studies.study_keys import MAX_STEPS
 
 WHOLE: Final = ("steps", "tokens")
-_OPTIONS: Final = tuple(
-    replace(option, kind=replace(option.kind, optional=False)) for option in group_options(study_keys.Budget)
-)  # a unit without an amount is a mistake
+_OPTIONS: Final = group_options(study_keys.Budget)
 BUDGETS: Final = tuple(option.name for option in _OPTIONS)
 CUT_KEYS: Final = {"flops": "trainer.max_steps", "seconds": "trainer.max_time"}
 """Keys in which variants may differ because their budget ends them at different steps."""
@@ -26,15 +23,14 @@ Budget = Mapping[str, float]
 FlopsPerStep = Callable[[Mapping[str, Any]], int]  # training FLOPs of one step of a resolved spec
 
 
-def parse_budget(validator: Validator, written: Mapping[str, Any], keys: Keys) -> dict[str, float]:
+def parse_budget(validator: Validator, written: Mapping[str, Any] | None, keys: Keys) -> dict[str, float]:
     """Return the valid part of a budget as it is written: a whole number of seconds is not a float."""
-    budget = {unit: _as_whole(amount) if unit in WHOLE else amount for unit, amount in written.items()}
-    values = validator.read_options(_OPTIONS, budget, keys, {})
-    given = {unit: budget[unit] for unit in BUDGETS if unit in budget}
-    if len(given) > 1:
-        message = f"expected a budget in one unit, got {join_names(given)}"
+    budget = {unit: _as_whole(amount) if unit in WHOLE else amount for unit, amount in (written or {}).items()}
+    values = validator.read_given(_OPTIONS, budget, keys, {})
+    if len(values) > 1:
+        message = f"expected a budget in one unit, got {join_names(values)}"
         validator.add_error("too-many", keys, message, join_names(BUDGETS))
-    return {unit: amount for unit, amount in given.items() if values[unit] is not UNREAD}
+    return {unit: budget[unit] for unit, value in values.items() if value is not UNREAD}
 
 
 def _as_whole(amount: Any) -> Any:

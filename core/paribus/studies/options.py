@@ -234,9 +234,8 @@ def parse_loggers(validator: Validator, value: Any) -> tuple[Mapping[str, Any], 
             if not logger.is_installed:
                 message = f"the logger `{node['name']}` needs the package `{logger.package}`, which is not installed"
                 validator.add_error("not-installed", keys, message, f"pip install 'paribus[{node['name']}]'")
-            options = [Option(name, _KINDS[kind], "", default=None) for name, kind in logger.options.items()]
-            given = {key: option for key, option in node.items() if key != "name"}
-            validator.read_options(options, given, keys, {})
+            options = [_LOGGER, *(Option(name, _KINDS[kind], "") for name, kind in logger.options.items())]
+            validator.read_given(options, node, keys, {})
             nodes.append(dict(node))
     names = [node["name"] for node in nodes]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):

@@ -40,7 +40,7 @@ REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
 
 def parse_variation(validator: Validator, keys: StudyKeys) -> Variation:
     """Return what a study varies, and report its problems and what the design would ignore."""
-    vary, when = _parse_axes(validator, keys.vary)
+    vary, when = _parse_axes(validator, keys.vary or {})
     varied = Variation(vary=vary, when=when, variants=keys.variants, changes=keys.changes)
     _check_names(validator, "variants", varied.variants)
     _check_names(validator, "changes", varied.changes)
@@ -199,7 +199,7 @@ def idle_levels(
     """Yield levels of factors that equal the base: they would distort the effects of the other levels."""
     levels = {level.name: level for levels in varied.factors for level in levels}
     for name, _, same_as in excluded if design == "factorial" else ():
-        if name in levels and same_as == BASELINE:
+        if name in levels and levels[name].changes and same_as == BASELINE:
             key = levels[name].changes[0][0]
             message = f"`{name}` is the value of the base, which is a level of every factor already"
             valid = "values that the base does not have"

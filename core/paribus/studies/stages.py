@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
@@ -12,7 +12,7 @@ from paribus.registry.class_reader import group_options
 from paribus.specs.blocks import read_block
 from paribus.specs.fields import KEYS, META
 from paribus.specs.load import set_path
-from paribus.specs.tree import Keys, Tree, copy_values
+from paribus.specs.tree import Keys, Tree
 from paribus.specs.values import Validator
 from paribus.studies.budgets import parse_budget
 from paribus.studies.study_keys import STUDY, Metric, StageKeys, StageSource
@@ -40,10 +40,8 @@ class Stage:
 
     def put(self, tree: Tree) -> None:
         """Merge the overrides into a spec."""
-        for key, value in self.overrides.data.items():
-            location = self.overrides.location((key,))
-            marks = {keys[1:]: mark for keys, mark in self.overrides.locations.items() if keys[:1] == (key,)}
-            set_path(tree, key, Tree(copy_values(value), marks or {(): location}), location)
+        for key in self.overrides.data:
+            set_path(tree, key, self.overrides.subtree((key,)), self.overrides.location((key,)))
 
 
 SINGLE_STAGE: Final = (Stage(),)
@@ -89,39 +87,35 @@ def _parse_stage(
     validator: Validator, name: str, node: Mapping[str, Any], previous: Sequence[Stage], keys: Keys
 ) -> Iterator[Stage]:
     """Yield a stage, or one stage for each of its tasks."""
-    stage_keys, spec = _split(validator, node, keys)
+    stage_keys, overrides = _split(validator, node, keys)
     parent, vocabulary = _parse_parent(validator, node, keys, previous)
     if parent == "" and "from" in node:
-        spec["from"] = node["from"]  # a saved model as in any spec, or null, whatever the base starts from
+        overrides.data["from"] = node["from"]  # a saved model as in any spec, or null, whatever the base starts from
     budget = parse_budget(validator, stage_keys.budget, (*keys, "budget"))
-    stage = Stage(name, parent, vocabulary, budget, _subtree(validator, spec, keys))
+    stage = Stage(name, parent, vocabulary, budget, overrides)
     if stage_keys.tasks is None:
         yield stage
-        return
-    if not stage_keys.tasks:
+    elif not stage_keys.tasks:
         validator.add_error("empty", (*keys, "tasks"), "this stage has no task", "tasks: {tags: {objective: tag}}")
-    for task, task_node in stage_keys.tasks.items():
+    for task, task_node in (stage_keys.tasks or {}).items():
         task_keys: Keys = (*keys, "tasks", task)
         _check_name(validator, "task", task, task_keys)
-        task_block, task_spec = _split(
-            validator, validator.as_mapping(task_node, task_keys, "keys of a spec, and budget") or {}, task_keys
-        )
-        for key, value in (("from", task_block.from_), ("tasks", task_block.tasks)):
-            if value is not None:
+        mapping = validator.as_mapping(task_node, task_keys, "keys of a spec, and budget") or {}
+        task_block, tree = _split(validator, mapping, task_keys)
+        for key in ("from", "tasks"):
+            if key in mapping:
                 message = f"`{key}` belongs to the stage, not to a task"
                 validator.add_error("unused-option", (*task_keys, key), message, "budget, and keys of a spec")
-        tree = Tree({**stage.overrides.data}, dict(stage.overrides.locations))
-        overrides = _subtree(validator, task_spec, task_keys)
-        tree.data |= overrides.data
-        tree.locations |= overrides.locations
-        task_budget = parse_budget(validator, task_block.budget, (*task_keys, "budget")) or budget
-        yield Stage(f"{name}/{task}", parent, vocabulary, task_budget, tree)
+        tree = Tree(overrides.data | tree.data, overrides.locations | tree.locations)
+        task_budget = parse_budget(validator, task_block.budget, (*task_keys, "budget"))
+        yield Stage(f"{name}/{task}", parent, vocabulary, task_budget or budget, tree)
 
 
-def _split(validator: Validator, node: Mapping[str, Any], keys: Keys) -> tuple[StageKeys, dict[str, Any]]:
+def _split(validator: Validator, node: Mapping[str, Any], keys: Keys) -> tuple[StageKeys, Tree]:
     """Return the keys of a stage, and those of its spec."""
     block = read_block(validator, StageKeys, {key: node[key] for key in STAGE_KEYS if key in node}, keys)
-    return block, {key: value for key, value in node.items() if key not in STAGE_KEYS}
+    spec = {key: value for key, value in node.items() if key not in STAGE_KEYS}
+    return block, replace(validator.tree.subtree(keys), data=spec)
 
 
 def _parse_parent(
@@ -153,12 +147,6 @@ def _parse_parent(
         message = f'unknown stage "{name}"'
         validator.add_error("unknown-stage", from_keys, message, join_names(names), closest_match(name, names))
     return "", "kept"
-
-
-def _subtree(validator: Validator, data: Mapping[str, Any], keys: Keys) -> Tree:
-    size = len(keys)
-    marks = {marked[size:]: mark for marked, mark in validator.tree.locations.items() if marked[:size] == keys}
-    return Tree(dict(data), marks)
 
 
 def parse_metric_stage(validator: Validator, metric: Metric, stages: Sequence[Stage]) -> str:

@@ -129,7 +129,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         exclude=parse_exclusions(validator, keys),
         marks=tree.locations,
         matches=keys.match if len(keys.match) > 1 else (),
-        scales={name: scaled_base(validator, name, scales[name], keys.base, load_base) for name in scales},
+        scales={name: scaled_base(validator, name, scales[name], keys.base, load_base) for name in scales if keys.base},
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
     )
@@ -142,7 +142,7 @@ def _long_forms(data: Mapping[str, Any]) -> dict[str, Any]:
     short: dict[str, Any] = {"stop": {"when": stop}} if isinstance(stop, str) else {}
     if isinstance(match, list):
         short["match"] = [None if item == "none" else item for item in match]
-    return {**data, **short}
+    return {**data, **short, "metric": data.get("metric") or {}}
 
 
 def _load_base(validator: Validator, index: Index, keys: StudyKeys, base: Any, key: str) -> Tree:
@@ -150,7 +150,7 @@ def _load_base(validator: Validator, index: Index, keys: StudyKeys, base: Any, k
     if isinstance(base, str):
         tree = _load(validator, partial(load, base, (), index), (key,))
     elif isinstance(base, dict):
-        written = Tree(copy_values(base), _base_marks(validator))
+        written = replace(validator.tree.subtree(("base",)), data=copy_values(base))
         tree = _load(validator, partial(apply_preset, written, index), (key,))
     else:
         if base is not None:
@@ -161,10 +161,6 @@ def _load_base(validator: Validator, index: Index, keys: StudyKeys, base: Any, k
         if value is not None:
             put_at(tree, name, value, validator.tree.location((name,)))
     return tree
-
-
-def _base_marks(validator: Validator) -> dict[Keys, str]:
-    return {keys[1:]: mark for keys, mark in validator.tree.locations.items() if keys[:1] == ("base",)}
 
 
 def _load(validator: Validator, load_tree: Callable[[], Tree], keys: Keys) -> Tree:

@@ -222,3 +222,8 @@ def test_an_unreadable_value_is_reported_once(valid: Mapping[str, Any], tmp_path
         node[final] = 10**20
         caught = problems(tree, tmp_path)
         assert sum("a number of 21 digits" in note for note in caught) == 1, (way, final, caught)
+
+
+def test_a_factor_without_a_change_is_reported(tmp_path: Path) -> None:
+    tree = {"base": "encoder-tiny", "design": "factorial", "changes": [{"name": "nothing"}], "metric": "val/mlm/loss"}
+    assert any(line.startswith("error[empty] changes.0 ") for line in problems(tree, tmp_path))
