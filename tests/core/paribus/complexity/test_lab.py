@@ -6,6 +6,7 @@ from typing import Any, ClassVar, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 
 from paribus import Attention, AttentionTraits, Context, Cost, Load, Registry, Shape, State
@@ -156,7 +157,7 @@ def test_the_document_has_the_numbers_of_the_table(measured: Complexity) -> None
 
 
 def test_an_unknown_attention_is_an_error() -> None:
-    with pytest.raises(SpecError, match="restricted"):
+    with raises_problem(SpecError, "unknown-component", "restricted"):
         candidates(installed(), ["restrictd"])
 
 

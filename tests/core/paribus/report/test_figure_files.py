@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.compare import compare
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -49,13 +50,13 @@ def test_the_caption_of_a_file_names_no_control_of_a_page(figure: Figure, tmp_pa
 
 def test_other_files_are_not_overwritten(figure: Figure, tmp_path: Path) -> None:
     (tmp_path / "differences.svg").write_text("mine")
-    with pytest.raises(StoreError, match="not-empty"):
+    with raises_problem(StoreError, "not-empty"):
         write_figures([("", figure)], tmp_path)
     assert (tmp_path / "differences.svg").read_text() == "mine"
 
 
 def test_a_missing_converter_names_its_extra(figure: Figure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(SpecError, match=r"not-installed.*paribus\[figures\]"):
+    with raises_problem(SpecError, "not-installed", "paribus[figures]"):
         write_figures([("", figure)], tmp_path / "figures")
     assert not (tmp_path / "figures").exists()

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 from paribus import Cost, Norm, PluginError, Range, SpecError
 from paribus.registry import Registry
@@ -103,7 +104,7 @@ def test_invalid_schema_is_an_error(component_class: Factory, components: Regist
     def init(self: Any, width: int, *, eps=1.0) -> None:  # type: ignore[no-untyped-def]  # the fault under test
         self.eps = eps
 
-    with pytest.raises(PluginError, match="option `eps` has no annotation"):
+    with raises_problem(PluginError, "plugin-failed", "eps"):
         conform(component_class(Norm, {"__init__": init, "forward": lambda self, x: x}), registry=components)
 
 
@@ -113,7 +114,7 @@ def test_class_of_no_slot_is_an_error(components: Registry) -> None:
 
 
 def test_unknown_component_is_an_error(components: Registry) -> None:
-    with pytest.raises(SpecError, match='unknown attention "gqaa"'):
+    with raises_problem(SpecError, "unknown-component", "attention", "gqaa"):
         conform("attention.gqaa", registry=components)
 
 
