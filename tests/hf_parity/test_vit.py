@@ -107,18 +107,18 @@ def test_converting_a_folder_matches_converting_the_model(
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "code", "values"),
     [
-        ({"image_size": [6, 8]}, r"error\[unsupported-option\] image_size.*\[6, 8\]"),
-        ({"patch_size": (2, 1)}, r"error\[unsupported-option\] patch_size.*\(2, 1\)"),
-        ({"patch_size": 4}, r"error\[unsupported-option\].*image_size.*6.*4"),
-        ({"qkv_bias": False}, r"error\[unsupported-option\] qkv_bias"),
-        ({"hidden_act": "mish"}, r"error\[unsupported-option\] hidden_act.*mish"),
-        ({"rotary": True}, r"error\[unknown-option\] rotary"),
+        ({"image_size": [6, 8]}, "unsupported-option", ("image_size", "[6, 8]")),
+        ({"patch_size": (2, 1)}, "unsupported-option", ("patch_size", "(2, 1)")),
+        ({"patch_size": 4}, "unsupported-option", ("image_size", "6", "4")),
+        ({"qkv_bias": False}, "unsupported-option", ("qkv_bias",)),
+        ({"hidden_act": "mish"}, "unsupported-option", ("hidden_act", "mish")),
+        ({"rotary": True}, "unknown-option", ("rotary",)),
     ],
 )
-def test_unsupported_options_are_rejected(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_unsupported_options_are_rejected(changes: dict[str, Any], code: str, values: tuple[str, ...]) -> None:
+    with raises_problem(SpecError, code, *values):
         paribus.convert(CASES["vit"][0].hf_model, **changes)
 
 

@@ -114,8 +114,7 @@ def test_copies_of_the_objective_make_the_same_pieces(build: Build, tokens: Any)
 
 def test_more_classes_than_sentinels_are_refused(build: Build, tokens: Any) -> None:
     objective = build("control", VOCABULARY._replace(sentinels=CODES[:4]), 8)
-    message = r"error\[too-few-sentinels\] tokenizer.*5.*4"
-    with pytest.raises(DataError, match=message):
+    with raises_problem(DataError, "too-few-sentinels", "tokenizer", "5", "4"):
         objective.example_count(tokens, 8)
 
 

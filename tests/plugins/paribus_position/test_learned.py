@@ -39,8 +39,7 @@ def test_the_table_has_the_length_of_dims_or_of_the_option(length: int | None, r
 
 
 def test_a_position_past_the_table_is_an_error(shape: Shape) -> None:
-    message = r"error\[position-out-of-range\].*16.*positions.*15"
-    with pytest.raises(DataError, match=message):
+    with raises_problem(DataError, "position-out-of-range", "16", "positions", "15"):
         Learned(shape).embed(torch.zeros(1, 2, 8), torch.tensor([[3, 16]]))
 
 

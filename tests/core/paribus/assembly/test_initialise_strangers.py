@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -158,8 +159,7 @@ FILLS: Mapping[str, Callable[[Any], None]] = {
 def test_a_tensor_computed_on_the_meta_device_is_rejected(
     fill: Callable[[Any], None], build_custom: Callable[..., Model]
 ) -> None:
-    match = r"error\[tensor-in-init\] body\.layers\.0\.feedforward\.scale"
-    with pytest.raises(PluginError, match=match):
+    with raises_problem(PluginError, "tensor-in-init", "body.layers.0.feedforward.scale"):
         build_custom(fill)
 
 
@@ -174,8 +174,7 @@ def test_a_buffer_drawn_in_prepare_is_keyed_by_its_path(build_custom: Callable[.
 
 
 def test_a_vector_without_a_role_is_rejected(build_custom: Callable[..., Model]) -> None:
-    match = r"error\[missing-role\] body\.layers\.0\.feedforward\.temperature.*temperature"
-    with pytest.raises(PluginError, match=match):
+    with raises_problem(PluginError, "missing-role", "body.layers.0.feedforward.temperature", "temperature"):
         build_custom(lambda module: setattr(module, "temperature", nn.Parameter(torch.ones(3))))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus import IGNORED, SpecError
 from paribus.datamodule.data import Data
@@ -124,6 +125,5 @@ def test_batches_do_not_depend_on_the_number_of_workers(spec: tuple[str, ...], f
 
 def test_an_objective_without_example_lengths_is_rejected(feed: Feed) -> None:
     data = feed("encoder-tiny")
-    match = r"error\[unused-option\] data\.bucket"
-    with pytest.raises(SpecError, match=match):
+    with raises_problem(SpecError, "unused-option", "data.bucket"):
         data.train_examples.lengths()

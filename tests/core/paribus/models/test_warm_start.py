@@ -198,27 +198,27 @@ def test_tensors_in_another_precision_are_reported_as_rounded(assemble: Assemble
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "message"),
+    ("name", "shape", "values"),
     [
         (
             "k.weight",
             (3, 16),
-            r"error\[wrong-shape\].*k\.weight.*\(3, 16\).*\(8, 16\)",
+            ("k.weight", "(3, 16)", "(8, 16)"),
         ),
         (
             "w.weight",
             (8, 16),
-            r"error\[wrong-shape\].*w\.weight.*\(8, 16\)",
+            ("w.weight", "(8, 16)"),
         ),
     ],
 )
 def test_a_conversion_to_an_unknown_tensor_is_a_plugin_error(
-    assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], message: str
+    assemble: Assemble, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, int], values: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(
         Heads, "convert_weights", lambda module, source: {name: ConvertedTensor(torch.zeros(shape), "anyhow")}
     )
-    with pytest.raises(PluginError, match=message):
+    with raises_problem(PluginError, "wrong-shape", *values):
         transfer_weights(assemble("gpt-tiny", "attention={name: gqa, kv_heads: 2}"), assemble("gpt-tiny"))
 
 

@@ -287,16 +287,16 @@ def test_the_clock_of_the_first_process_decides_when_a_checkpoint_is_due(
 
 
 @pytest.mark.parametrize(
-    ("trainer", "says"),
+    ("trainer", "values"),
     [
-        ("trainer={strategy: deepspeed, devices: 4}", r"error\[trainer-error\] trainer\.strategy.*deepspeed"),
-        ("trainer={strategy: deepspeed}", r"error\[trainer-error\].*deepspeed"),
-        ("trainer={devices: 2, max_time: {seconds: 5}}", r"error\[trainer-error\] trainer\.max_time"),
-        ("trainer={num_nodes: 2}", r"error\[trainer-error\] trainer\.num_nodes"),
+        ("trainer={strategy: deepspeed, devices: 4}", ("trainer.strategy", "deepspeed")),
+        ("trainer={strategy: deepspeed}", ("deepspeed",)),
+        ("trainer={devices: 2, max_time: {seconds: 5}}", ("trainer.max_time",)),
+        ("trainer={num_nodes: 2}", ("trainer.num_nodes",)),
     ],
 )
-def test_a_spec_with_sharding_is_refused_before_any_work(trainer: str, says: str) -> None:
-    with pytest.raises(SpecError, match=says):
+def test_a_spec_with_sharding_is_refused_before_any_work(trainer: str, values: tuple[str, ...]) -> None:
+    with raises_problem(SpecError, "trainer-error", *values):
         resolved("encoder-tiny", trainer)
 
 
