@@ -28,10 +28,9 @@ def all_of(corpus: Table) -> list[Document]:
     return sorted((*corpus.documents("train"), *corpus.documents("val")), key=lambda document: document.name)
 
 
-def refusal(**options: Any) -> str:
-    with pytest.raises(DataError, match=r"corpus\.") as raised:
+def assert_refused(code: str, *values: object, **options: Any) -> None:
+    with raises_problem(DataError, code, *values):
         Table(path=("a.csv",), **options).fingerprint()
-    return str(raised.value)
 
 
 def test_each_row_is_a_labelled_document() -> None:
@@ -67,36 +66,25 @@ def test_rows_may_be_json_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "options", "expected"),
+    ("label", "options", "valid"),
     [
-        (
-            "good",
-            {},
-            "(a.csv:3): unknown label 'good'; the corpus has 2 classes; valid: an integer from 0 to 1",
-        ),
-        (
-            "2",
-            {},
-            "(a.csv:3): unknown label '2'; the corpus has 2 classes; valid: an integer from 0 to 1",
-        ),
-        ("-1", {}, "unknown label '-1'; the corpus has 2 classes"),
-        ("0.5", {}, "unknown label '0.5'; the corpus has 2 classes"),
-        ("nan", {}, "unknown label 'nan'; the corpus has 2 classes"),
-        ("on", {"names": ("off", "ON")}, "unknown label 'on'; the corpus has 2 classes; valid: off, ON, or"),
+        ("good", {}, "0 to 1"),
+        ("2", {}, "0 to 1"),
+        ("-1", {}, "0 to 1"),
+        ("0.5", {}, "0 to 1"),
+        ("nan", {}, "0 to 1"),
+        ("on", {"names": ("off", "ON")}, "off, ON"),
     ],
 )
-def test_an_unknown_label_is_reported_with_its_row(label: str, options: dict[str, Any], expected: str) -> None:
+def test_an_unknown_label_is_reported_with_its_row(label: str, options: dict[str, Any], valid: str) -> None:
     table(("One.", 1), ("Two.", label), ("Three.", 0))
-    message = refusal(label="label", **options)
-    assert message.startswith("error[missing-label] corpus.path (a.csv:3): ")
-    assert expected in message
+    assert_refused("missing-label", "corpus.path", "a.csv:3", repr(label), "2 classes", valid, label="label", **options)
 
 
 @pytest.mark.parametrize("score", ["much", "inf", "1_000"])
 def test_a_score_that_is_not_a_number_is_reported_with_its_row(score: str) -> None:
     table(("One.", 1), ("Two.", score))
-    expected = f"error[not-a-number] corpus.path (a.csv:3): the score is {score!r}; valid: a finite number"
-    assert expected in refusal(score="label")
+    assert_refused("not-a-number", "corpus.path", "a.csv:3", repr(score), score="label")
 
 
 def test_rows_without_label_or_text_are_dropped_and_counted() -> None:
