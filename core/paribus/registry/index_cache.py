@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,11 +123,19 @@ def _import_path() -> list[str]:
 def _read_all(folder: Path, keys: dict[PluginSource, str]) -> dict[PluginSource, PluginManifest]:
     manifests: dict[PluginSource, PluginManifest] = {}
     for source, key in keys.items():
-        with suppress(StoreError, KeyError, TypeError, ValueError):  # missing or damaged: it is derived anew
-            manifest = PluginManifest.from_json(atomic.read_json(folder / f"{key}.json", schema=FORMAT))
+        with suppress(OSError, StoreError, KeyError, TypeError, ValueError):  # missing or damaged: derived anew
+            file = folder / f"{key}.json"
+            status = file.stat()
+            manifest = _read(file, status.st_mtime_ns, status.st_size)
             if all(_content(Path(path)) == content for path, content in manifest.dependencies):
                 manifests[source] = manifest
     return manifests
+
+
+@lru_cache(maxsize=MAX_FILES)
+def _read(file: Path, *stamp: int) -> PluginManifest:
+    """Read a manifest once for each `stamp` of its file."""
+    return PluginManifest.from_json(atomic.read_json(file, schema=FORMAT))
 
 
 def indexed_values(source: PluginSource, digest: str) -> ComponentValues | None:
