@@ -127,7 +127,7 @@ def _returns_an_error(node: ast.FunctionDef) -> bool:
 
 
 def coverage_problems(root: Path, reached: dict[str, list[int]], reasons_file: Path) -> list[str]:
-    """Return a line for each function with unreached lines and no reason, and for each reason of no use."""
+    """Return a line for each function with more unreached lines than are listed, and for each reason of no use."""
     reasons: dict[str, dict[str, str]] = yaml.safe_load(reasons_file.read_text(encoding="utf-8")) or {}
     problems: list[str] = []
     for file, lines in reached.items():
@@ -135,13 +135,17 @@ def coverage_problems(root: Path, reached: dict[str, list[int]], reasons_file: P
         given = reasons.pop(name, {})
         functions = unreached(Path(file), lines)
         for function, missing in functions.items():
-            if function not in given:
-                problems.append(f"{name}: no golden trial reaches `{function}`, lines {_ranges(missing)}")
+            listed = int(given[function].partition(" ")[0]) if function in given else 0
+            if len(missing) > listed:
+                problems.append(
+                    f"{name}: no golden trial reaches {len(missing)} lines of `{function}`, {_ranges(missing)}; "
+                    f"the list has {listed}"
+                )
         for function, reason in given.items():
             if function not in functions:
                 problems.append(f"{name}: all lines of `{function}` are reached, or it is gone: remove its reason")
-            if reason.partition(":")[0] not in KINDS:
-                problems.append(f"{name}: the reason of `{function}` begins with none of {', '.join(KINDS)}")
+            if reason.partition(" ")[2].partition(":")[0] not in KINDS:
+                problems.append(f"{name}: the kind of the reason of `{function}` is none of {', '.join(KINDS)}")
     problems += [f"{name}: this is no file of the engine: remove its reasons" for name in reasons]
     return problems
 

@@ -123,7 +123,7 @@ def test_reasons_are_of_the_engine_and_of_known_kinds() -> None:
     files = {path.relative_to(PACKAGE).as_posix(): unreached(path, ()) for path in engine_files(PACKAGE)}
     for file, given in reasons.items():
         assert set(given) <= set(files[file]), file
-        assert {reason.partition(":")[0] for reason in given.values()} <= set(KINDS), file
+        assert {reason.partition(" ")[2].partition(":")[0] for reason in given.values()} <= set(KINDS), file
 
 
 # --- epochs and their commits ---
@@ -244,10 +244,13 @@ def test_functions_with_lines_that_are_not_reached(tmp_path: Path) -> None:
     assert unreached(path, lines) == {"in_part": [15], "gone": [20]}
     reasons = tmp_path / "reasons.yaml"
     reasons.write_text(
-        'module.py: {in_part: "large: it takes long", reached: "large: no", gone: "why"}\nother.py: {}\n'
+        'module.py: {in_part: "1 large: it takes long", reached: "1 large: no", gone: "1 why"}\nother.py: {}\n'
     )
     problems = coverage_problems(tmp_path, {str(path): lines}, reasons)
     assert [problem.partition(":")[0] for problem in problems] == ["module.py", "module.py", "other.py"]
+    reasons.write_text('module.py: {in_part: "0 large: it takes long", gone: "1 large: it takes long"}')
+    (problem,) = coverage_problems(tmp_path, {str(path): lines}, reasons)
+    assert "no golden trial reaches 1 lines of `in_part`, 15; the list has 0" in problem
     reasons.write_text("{}")
     assert len(coverage_problems(tmp_path, {str(path): lines}, reasons)) == 2
 
