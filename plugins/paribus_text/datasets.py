@@ -112,7 +112,7 @@ class Datasets(Corpus):
         self._source: dict[str, Any] = {"path": dataset, "name": config, "revision": revision, "streaming": streaming}
         if files:
             self._source["data_files"] = list(files)
-        self._rows_of = splits
+        self._split_options = splits
         self._options = [asdict(splits), asdict(columns), sentences]
         self._sentences = sentences
         has_validation = splits.validation is not None
@@ -141,7 +141,7 @@ class Datasets(Corpus):
 
     def _reader(self, split: Split, dropped: Counter[str]) -> _Reader:
         key = "train" if split == "train" else "validation"
-        option, name = f"corpus.splits.{key}", getattr(self._rows_of, key)
+        option, name = f"corpus.splits.{key}", getattr(self._split_options, key)
         rows = self._rows(name, option) if name else ()
         files = FileSet(option, (), (), [], dropped, self._sentences)
         return _Reader(rows, f"{self._source['path']} {name}", self._columns, files)
@@ -170,7 +170,7 @@ class Datasets(Corpus):
             message = f"cannot load the data set {self._source['path']!r}: {type(error).__name__}: {reason}"
             valid = "an existing data set, files and split"
             raise DataError(Problem(code="missing-dataset", path=option, message=message, valid=valid)) from error
-        max_rows = self._rows_of.max_rows
+        max_rows = self._split_options.max_rows
         return rows if max_rows is None else islice(rows, max_rows)
 
     def _check_files(self) -> None:

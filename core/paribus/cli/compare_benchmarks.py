@@ -10,11 +10,11 @@ from paribus.cli._comparison import Output, across_machines_option, output_optio
 
 
 @click.command("compare-benchmarks")
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("baseline", metavar="BEFORE", type=click.Path(path_type=Path))
+@click.argument("candidate", metavar="AFTER", type=click.Path(path_type=Path))
 @across_machines_option
 @output_options
-def verb(before: Path, after: Path, across: bool, output: Output) -> int:
+def verb(baseline: Path, candidate: Path, across: bool, output: Output) -> int:
     """Print the change of speed of each benchmark between two reports of pytest-benchmark.
 
     `paribus compare-benchmarks before.json after.json --fail-if slower:5%`
@@ -25,5 +25,5 @@ def verb(before: Path, after: Path, across: bool, output: Output) -> int:
     from paribus.analysis.compare_benchmarks import compare_benchmarks
     from paribus.analysis.gates import check_benchmarks
 
-    table = compare_benchmarks(read_reports(before), read_reports(after), across=across)
+    table = compare_benchmarks(read_reports(baseline), read_reports(candidate), across=across)
     return output.print_grid(table.grid(), table.to_json(), "benchmarks", check_benchmarks(output.gates, table))

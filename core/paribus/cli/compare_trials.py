@@ -12,8 +12,8 @@ from paribus.errors import NotComparableError, Problem
 
 
 @click.command("compare-trials")
-@click.argument("before")
-@click.argument("after")
+@click.argument("baseline", metavar="BEFORE")
+@click.argument("candidate", metavar="AFTER")
 @store_option
 @click.option(
     "--metric",
@@ -24,7 +24,7 @@ from paribus.errors import NotComparableError, Problem
 @across_machines_option
 @strict_option
 @output_options
-def verb(before: str, after: str, store: Path, metric: str, across: bool, strict: bool, output: Output) -> int:
+def verb(baseline: str, candidate: str, store: Path, metric: str, across: bool, strict: bool, output: Output) -> int:
     """Print the differences between two sets of trials, such as two commits of a study.
 
     `paribus compare-trials attention@previous attention`
@@ -38,9 +38,9 @@ def verb(before: str, after: str, store: Path, metric: str, across: bool, strict
 
     if across and strict:
         raise usage_error("--across-machines and --strict contradict each other", "one of them")
-    sides = [load_trial_set(text, store) for text in (before, after)]
+    sides = [load_trial_set(text, store) for text in (baseline, candidate)]
     if sides[0] is None or sides[1] is None:
-        message = f"expected a trial or a folder of trials, got `{before if sides[0] is None else after}`"
+        message = f"expected a trial or a folder of trials, got `{baseline if sides[0] is None else candidate}`"
         raise usage_error(message, "two trials (folders or identities), two folders of trials, NAME@CODE of the store")
     if sides[0].is_single and sides[1].is_single:
         if output.gates or metric:

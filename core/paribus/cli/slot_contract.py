@@ -203,6 +203,6 @@ def _members(node: ast.ClassDef, lines: Sequence[str]) -> Iterator[Member]:
 
 def _comment(node: ast.stmt, lines: Sequence[str]) -> str:
     """Return the comments in the lines of a statement; if there are none, the line of comment before it."""
-    own = [match[1] for line in lines[node.lineno - 1 : node.end_lineno] if (match := _COMMENT.match(line))]
-    above = lines[node.lineno - 2].lstrip()
-    return " ".join(own) or (above.lstrip("# ") if above.startswith("#") else "")
+    comments = [match[1] for line in lines[node.lineno - 1 : node.end_lineno] if (match := _COMMENT.match(line))]
+    previous_line = lines[node.lineno - 2].lstrip()
+    return " ".join(comments) or (previous_line.lstrip("# ") if previous_line.startswith("#") else "")

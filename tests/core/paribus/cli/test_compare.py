@@ -158,3 +158,21 @@ def test_an_unknown_trial_is_one_clear_line(cli: Callable[..., Any]) -> None:
     assert result.code == EXIT_SPEC
     assert result.err.startswith("error[usage]: expected a trial or a folder of trials, got `here`; valid:")
     assert result.err.count("\n") == 1
+
+
+@pytest.mark.usefixtures("trials_in_this_process")
+def test_sets_of_trials_have_verdicts_and_two_trials_have_none(
+    cli: Callable[..., Any], write_study: Callable[..., Path]
+) -> None:
+    assert cli("run", str(write_study())).code == EXIT_OK
+    result = cli("compare-trials", "mine", "runs/mine", "--metric", "val/mlm/loss", "--fail-if", "worse:0.01", "--json")
+    assert result.code == EXIT_OK
+    document = json.loads(result.out)
+    assert {(row["verdict"], row["n"]) for row in document["rows"]} == {("the same, to the bit", 2)}
+    assert document["gates"] == [{"gate": "worse:0.01", "tripped": [], "inconclusive": []}]
+    first, second, *_ = sorted(path.name for path in Path("runs/mine").iterdir() if (path / "record.json").is_file())
+    assert "One seed on each side" in cli("compare-trials", first, f"runs/mine/{second}", "--across-machines").out
+    for option, value in (("--fail-if", "worse:0.01"), ("--metric", "val/mlm/loss")):
+        refused = cli("compare-trials", first, second, option, value)
+        assert refused.code == EXIT_NOT_COMPARABLE
+        assert refused.err.startswith(f"error[missing-interval] {option}: two single trials ")
