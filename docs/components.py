@@ -1,19 +1,21 @@
-"""Write components.md from the registry and traits.md from the slots: `python docs/components.py`, or `make docs`."""
+"""Write components.md from the registry, traits.md from the slots, and the table of a study's keys: `make docs`."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from paribus.cli.explain import describe_option
+from paribus.cli.explain import describe_option, describe_values
 from paribus.cli.slot_contract import TRAITS_DOC, trait_tables
 from paribus.hookspecs import SLOTS
 from paribus.registry import Entry, Index
 from paribus.registry import index as load_index
-from paribus.registry.class_reader import slot_class
+from paribus.registry.class_reader import group_options, slot_class
 from paribus.schema import Option
+from paribus.studies import study_keys
 from paribus.testing.conformance import checks_of
 
 HEAD = """\
@@ -48,6 +50,30 @@ def traits_page() -> str:
         ]
         lines.append("")
     return "\n".join(lines)
+
+
+STUDIES = Path(__file__).parent / "reference" / "studies.md"
+STUDY_BLOCKS = {"": study_keys.StudyKeys, "budget.": study_keys.Budget, "stages.NAME.": study_keys.StageKeys}
+
+
+def studies_page(text: str) -> str:
+    """Return the page of studies with the table of keys that follows its heading."""
+    before, heading, rest = text.partition("## Keys of a study\n\n")
+    rows = [
+        _study_row(f"{prefix}{name}", option)
+        for prefix, block in STUDY_BLOCKS.items()
+        for name, option in flat_options(group_options(block))
+    ]
+    lines = ["| key | meaning | default | example |", "|---|---|---|---|", *rows, "", rest.partition("\n\n")[2]]
+    return before + heading + "\n".join(lines)
+
+
+def _study_row(name: str, option: Option) -> str:
+    values = "" if option.kind.name in ("any", "mapping") else f" ({describe_values(option)})"
+    default = f"`{json.dumps(option.default)}`" if option.default not in (None, [], "") else ""
+    example = "" if option.example is None else f"`{option.example_text}`"
+    is_required = option.required and not name.startswith("budget.")  # a budget has one of its units
+    return f"| `{name}` | {cell(option.doc + values)} | {'required' if is_required else default} | {example} |"
 
 
 def page(index: Index) -> str:
@@ -93,8 +119,8 @@ def _options(entry: Entry) -> str:
 def flat_options(options: tuple[Option, ...], prefix: str = "") -> Iterator[tuple[str, Option]]:
     """Yield the options with their dotted names, those of a group one by one."""
     for option in options:
-        if option.kind.name == "group":
-            yield from flat_options(option.kind.options, f"{prefix}{option.name}.")
+        if group := [kind.options for kind in (option.kind, *option.kind.items) if kind.name == "group"]:
+            yield from flat_options(group[0], f"{prefix}{option.name}.")
         else:
             yield f"{prefix}{option.name}", option
 
@@ -107,3 +133,4 @@ def cell(text: str) -> str:
 if __name__ == "__main__":
     Path(__file__).with_suffix(".md").write_text(page(load_index(no_plugins=True)))
     Path(__file__).with_name("traits.md").write_text(traits_page())
+    STUDIES.write_text(studies_page(STUDIES.read_text()))

@@ -235,6 +235,12 @@ def test_the_table_of_traits_is_current() -> None:
     assert (ROOT / "docs" / "traits.md").read_text() == page, "run `make docs`"
 
 
+def test_the_table_of_the_keys_of_a_study_is_current() -> None:
+    names = runpy.run_path(str(ROOT / "docs" / "components.py"))
+    page = names["STUDIES"].read_text()
+    assert names["studies_page"](page) == page, "run `make docs`"
+
+
 def test_every_page_of_the_guide_and_every_decision_is_listed() -> None:
     start = (DOCS / "README.md").read_text()
     assert [page for page in PAGES if page.startswith("guide/") and f"({page})" not in start] == []

@@ -102,9 +102,11 @@ def _option(parameter: inspect.Parameter, owner: str, names: dict[str, Any]) -> 
             "import its names outside of TYPE_CHECKING"
         ) from None
     required = parameter.default is parameter.empty
-    return _annotated_option(
-        parameter.name, annotation, None if required else parameter.default, required, owner, names
-    )
+    default = None if required else parameter.default
+    option = _annotated_option(parameter.name, annotation, default, required, owner, names)
+    if option.kind.name in ("any", "mapping"):  # for blocks of keys: the values of a component have a schema
+        raise SchemaError(f"{owner}: option `{option.name}`: expected {_TYPES}, got {annotation}")
+    return option
 
 
 def _annotated_option(
@@ -148,6 +150,7 @@ def _check_default(option: Option, owner: str) -> None:
         raise SchemaError(f"{owner}: option `{option.name}`: the default is None, which its type does not allow")
 
 
+_TYPES: Final = "the type int, float, bool, str, Literal, tuple or a dataclass"
 _PLAIN: Final[Mapping[Any, Kind]] = {
     int: Kind("int"),
     float: Kind("float"),
@@ -174,9 +177,7 @@ def _kind(annotation: Any, owner: str, names: dict[str, Any]) -> Kind:
         return Kind("list", items=items)
     if isinstance(annotation, type) and dataclasses.is_dataclass(annotation):
         return Kind("group", options=group_options(annotation, owner))
-    raise SchemaError(
-        f"{owner}: expected the type int, float, bool, str, Literal, tuple or a dataclass, got {annotation}"
-    )
+    raise SchemaError(f"{owner}: expected {_TYPES}, got {annotation}")
 
 
 @cache

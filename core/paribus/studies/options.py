@@ -201,7 +201,7 @@ def check_looks(validator: Validator, keys: StudyKeys, seeds: int) -> tuple[int,
         if len(looks) == 1:
             message = f"{seeds} seeds are too few to stop early"
             validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
-    elif len(looks) < 2 or any(later <= look for look, later in pairwise(looks)):
+    elif len(looks) < 2 or looks[0] < 2 or any(later <= look for look, later in pairwise(looks)):
         validator.add_error("wrong-type", ("stop", "looks"), f"expected increasing numbers, got {list(looks)}", valid)
     elif looks[-1] != seeds:
         message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"

@@ -58,8 +58,8 @@ class Budget:
     """What every variant may train for, in one of these units."""
 
     steps: Annotated[int, "training steps", Range(1, MAX_STEPS), Example(300)]
-    tokens: Annotated[int, "training tokens", Range(1), Example(1_000_000)]
-    flops: Annotated[float, "floating point operations of training", Range(above=0), Example(1e15)]
+    tokens: Annotated[int, "training tokens", Range(1), Example(10**6)]
+    flops: Annotated[float, "floating point operations of training", Range(above=0), Example(10**15)]
     seconds: Annotated[float, "seconds of training", Range(above=0), Example(60)]
 
 
@@ -69,7 +69,7 @@ class Stop:
     """Verdicts that may end a variant before all of its seeds."""
 
     when: Annotated[Literal["decided", "when-decided"], "the event that ends a variant"] = "decided"
-    looks: Annotated[tuple[int, ...] | None, "increasing numbers of seeds at which verdicts are taken", Range(2)] = None
+    looks: Annotated[tuple[int, ...] | None, "increasing numbers of seeds, from 2, at which verdicts are taken"] = None
 
 
 @final

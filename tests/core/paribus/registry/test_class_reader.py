@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -198,6 +199,14 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
     self.level = level
 
 
+def _anything(self: Any, *, level: Annotated[Any, "the factor"] = None) -> None:
+    self.level = level
+
+
+def _mapping(self: Any, *, level: Annotated[Mapping[str, Any] | None, "the factor"] = None) -> None:
+    self.level = level
+
+
 @pytest.mark.parametrize(
     ("init", "message"),
     [
@@ -207,6 +216,8 @@ def _nested(self: Any, *, level: Annotated[Any, "a part", Slot("wheel")] = "roun
         (_beyond, "option `level`: expected > 0, got the default 0.0"),
         (_unread, "never reads its option `level`"),
         (_name, "has an option `name`"),
+        (_anything, "option `level`: expected the type int, float"),
+        (_mapping, "option `level`: expected the type int, float"),
         (_nested, 'option `level` is a component of the unknown slot "wheel"'),
     ],
 )

@@ -62,11 +62,8 @@ def test_looks_may_be_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "code", "values"),
     [
-        (
-            {"stop": "early"},
-            "wrong-type",
-            ("stop", "early", "[3, 5, 8]"),
-        ),
+        ({"stop": "early"}, "wrong-type", ("stop.when", "early", "when-decided")),
+        ({"stop": 3}, "wrong-type", ("stop", "when, looks")),
         ({"stop": {"when": "bored"}}, "wrong-type", ("stop.when", "bored", "decided")),
         ({"stop": {"look": [3, 5]}}, "unknown-key", ("stop.look", "look", "looks")),
         ({"stop": {"looks": [3, 8]}}, "wrong-type", ("8", "5", "[3, 5]")),
