@@ -75,9 +75,9 @@ class Validator:
 
     def check_keys(self, values: Iterable[str], keys: Keys, known_keys: Sequence[str]) -> None:
         """Report unknown keys of the mapping at `keys`."""
-        valid = join_names(known_keys) if known_keys else "nothing: it has no options"
         for key in values:
             if key not in known_keys and len(self.problems) < MAX_PROBLEMS:
+                valid = join_names(known_keys) if known_keys else "nothing: it has no options"
                 suggestion = suggest_key(key, known_keys)
                 self.add_error("unknown-key", (*keys, key), f'unknown key "{key}"', valid, suggestion)
 
@@ -138,13 +138,13 @@ class Validator:
         return self.add_error("wrong-type", keys, message, valid_values(option, dims), suggestion)
 
     def read_list(self, option: Option, kind: Kind, raw: Any, keys: Keys, dims: Dims) -> Any:
-        has_kinds, item_kind = len(kind.items) > 1, kind.items[0].name
-        if not isinstance(raw, (list, tuple)) and item_kind == "group":  # one item stands for a list of one
+        is_list, has_kinds, item_kind = isinstance(raw, (list, tuple)), len(kind.items) > 1, kind.items[0].name
+        if not is_list and item_kind == "group":  # one item stands for a list of one
             value = self.read_kind(option, kind.items[0], raw, keys, dims)
             return UNREAD if value is UNREAD else [value]
-        items = raw if isinstance(raw, (list, tuple)) else [raw]
-        is_mapping = isinstance(raw, Mapping) or (item_kind == "mapping" and items == [raw])
-        if (has_kinds and len(items) != len(kind.items)) or is_mapping or raw is None:
+        items = raw if is_list else [raw]
+        is_refused = raw is None or isinstance(raw, Mapping) or (item_kind == "mapping" and not is_list)
+        if (has_kinds and len(items) != len(kind.items)) or is_refused:
             valid = valid_values(option, dims)
             return self.add_error("wrong-type", keys, f"expected {kind}, got {value_text(raw)}", valid)
         kinds = kind.items if has_kinds else [kind.items[0] for _ in items]
@@ -250,13 +250,12 @@ def valid_values(option: Option, dims: Dims) -> str:
 
 
 def limit_message(name: str, limit: Limit, value: Any, dims: Dims) -> str:  # noqa: PLR0911  # one return for each limit
-    """Return a message if a number violates a limit, or an empty string."""
-    if isinstance(limit, Pattern):
-        is_valid = not isinstance(value, str) or re.fullmatch(limit.regex, value)
-        return "" if is_valid else f"`{name}` must be {limit}, got {value_text(value)}"
-    if isinstance(limit, Names):
+    """Return a message if a number or a text violates a limit, or an empty string."""
+    if isinstance(value, str) and isinstance(limit, Pattern):
+        return "" if re.fullmatch(limit.regex, value) else f"`{name}` must be {limit}, got {value_text(value)}"
+    if isinstance(value, str) and isinstance(limit, Names):
         return "" if value in limit.names else f'unknown {limit.noun} "{value}"'
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or isinstance(limit, (Pattern, Names)):
         return ""
     if isinstance(limit, Range):
         return "" if limit.contains(value) else f"`{name}` must be {limit}, got {value}"

@@ -151,36 +151,25 @@ def _parse_parent(
 
 def parse_metric_stage(validator: Validator, metric: Metric, stages: Sequence[Stage]) -> str:
     """Return the stage and task of the metric; by default the last stage, where it has only one task."""
-    names = [stage.name for stage in stages]
-    words = [word for word in (metric.stage, metric.task) if word]
-    if not words:
-        last_stage = names[-1].partition("/")[0]
-        tasks = [name for name in names if name.partition("/")[0] == last_stage]
-        if len(tasks) > 1:
-            message = f"the stage `{last_stage}` has several tasks, and the metric does not name one"
-            validator.add_error("missing", ("metric", "task"), message, _stage_and_task(tasks))
-        return names[-1]
-    given_key = "stage" if metric.stage else "task"
+    names, given_key = [stage.name for stage in stages], "stage" if metric.stage else "task"
     if names == [""]:
-        message = "this study has no stages, so this would be ignored"
-        validator.add_error("unused-option", ("metric", given_key), message, "stages: {…}")
+        if metric.stage or metric.task:
+            message = "this study has no stages, so this would be ignored"
+            validator.add_error("unused-option", ("metric", given_key), message, "stages: {…}")
         return ""
-    query = "/".join(words)
-    if not metric.stage:
-        matches, key = [name for name in names if name.partition("/")[2] == query], "stage"
-        message = f"several stages have a task `{query}`, and the metric does not name one"
-    else:
-        matches = [name for name in names if name == query] or [name for name in names if name.startswith(f"{query}/")]
-        key, message = "task", f"the stage `{query}` has several tasks, and the metric does not name one"
-    if len(matches) == 1:
-        return matches[0]
-    valid = _stage_and_task(matches or names)
-    if matches:
+    stage = metric.stage or ("" if metric.task else stages[-1].names[0])
+    matches = [it.name for it in stages if stage in ("", it.name, it.names[0]) and metric.task in ("", *it.names[1:])]
+    query, valid = "/".join(filter(None, (stage, metric.task))), _stage_and_task(matches or names)
+    if len(matches) > 1:
+        key, several = (
+            ("task", "the stage `{}` has several tasks") if stage else ("stage", "several stages have a task `{}`")
+        )
+        message = f"{several.format(query)}, and the metric does not name one"
         validator.add_error("missing", ("metric", key), message, valid)
-    else:
+    elif not matches:
         suggestion = closest_match(query, names)
         validator.add_error("unknown-stage", ("metric", given_key), f'unknown stage "{query}"', valid, suggestion)
-    return names[-1]
+    return matches[0] if len(matches) == 1 else names[-1]
 
 
 def _stage_and_task(names: Sequence[str]) -> str:
