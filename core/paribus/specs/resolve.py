@@ -164,13 +164,8 @@ def _resolve_keys(
         elif _is_read(validator, data, slot, topology):
             read_value = partial(resolve_components, validator, slot, data[slot], (slot,), dims)
             resolved[slot] = cache.read(validator, (slot,), data[slot], dims, read_value)
-    for option in (DROPOUT, SEED):
-        name = option.name
-        resolved[name] = (
-            validator.read_option(option, data[name], (name,), dims)
-            if name in data
-            else validator.read_default(option, (), dims)
-        )
+    given = {option.name: data[option.name] for option in (DROPOUT, SEED) if option.name in data}
+    resolved |= validator.read_options((DROPOUT, SEED), given, (), dims)
     node = data["data"] if data.get("data") is not None else {}
     data_options = validator.as_mapping(node, ("data",), join_names(option.name for option in DATA)) or {}
     read_value = partial(validator.read_options, DATA, data_options, ("data",), dims)

@@ -161,11 +161,9 @@ def parse_metric_stage(validator: Validator, metric: Metric, stages: Sequence[St
     matches = [it.name for it in stages if stage in ("", it.name, it.names[0]) and metric.task in ("", *it.names[1:])]
     query, valid = "/".join(filter(None, (stage, metric.task))), _stage_and_task(matches or names)
     if len(matches) > 1:
-        key, several = (
-            ("task", "the stage `{}` has several tasks") if stage else ("stage", "several stages have a task `{}`")
-        )
-        message = f"{several.format(query)}, and the metric does not name one"
-        validator.add_error("missing", ("metric", key), message, valid)
+        several = f"the stage `{query}` has several tasks" if stage else f"several stages have a task `{query}`"
+        message = f"{several}, and the metric does not name one"
+        validator.add_error("missing", ("metric", "task" if stage else "stage"), message, valid)
     elif not matches:
         suggestion = closest_match(query, names)
         validator.add_error("unknown-stage", ("metric", given_key), f'unknown stage "{query}"', valid, suggestion)
