@@ -26,7 +26,7 @@ across_machines_option: Final = click.option(
 strict_option: Final = click.option(
     "--strict",
     is_flag=True,
-    help="Refuse pairs of two processor models or numbers of threads, which are marked otherwise.",
+    help="Refuse pairs of trials on different processor models or numbers of threads, which are only marked otherwise.",
 )
 _Command = TypeVar("_Command", bound=Callable[..., int])
 
@@ -88,16 +88,16 @@ def output_options(command: _Command) -> Callable[..., int]:
         "gates",
         multiple=True,
         metavar="GATE",
-        help="Exit with 1 if a variant is slower or worse than a limit: slower:5%, worse:0.01.",
+        help="Exit with 1 if something is slower than a limit (slower:5%), or worse, of trials (worse:0.01).",
     )
     @click.option("--markdown", is_flag=True, help="Print Markdown, for a README or a pull request.")
     @click.option("--latex", is_flag=True, help="Print LaTeX with booktabs, for a paper.")
     @click.option("--csv", is_flag=True, help="Print CSV, for a spreadsheet.")
-    @click.option("--json", is_flag=True, help="Print JSON rows of variant, metric, n, difference, low, high, verdict.")
+    @click.option("--json", is_flag=True, help="Print everything as JSON, unrounded.")
     @click.option(
         "--columns",
         metavar="NAMES",
-        help="Columns of the table, Markdown, LaTeX or CSV, in order: variant,n,difference,verdict,parameters.",
+        help="Columns to print, in order, separated by commas; an unknown name lists the valid ones.",
     )
     @wraps(command)
     def with_output(*arguments: Any, gates: tuple[str, ...], columns: str | None, **options: Any) -> int:

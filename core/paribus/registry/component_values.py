@@ -11,14 +11,15 @@ import functools
 import importlib.util
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.registry.component_index import ComponentValues
 from paribus.registry.function_code import changed_globals, combine, digest_code, position, scan_code
 from paribus.registry.return_types import MARK
-from paribus.registry.run_time_reads import reader_ids, reads_state, reads_the_clock
+from paribus.registry.run_time_reads import READING_MODULES, reader_ids, reads_state, reads_the_clock
 from paribus.registry.value_digests import HEAP_TYPE, SCALARS, UndigestedError, digest_scalar, digest_value, name_of
 from paribus.storage.code_hash import CodeHashes, source_root
 from paribus.storage.packages import Package, find_package, package_of_file
@@ -248,8 +249,8 @@ class Walk:
                 parts[name] = part
         for method, line in scan.methods:
             self._add_read(f"`{method}` is called", f"{file}:{line}")
-        for module, imported in scan.imports:
-            parts |= self._imported(function, module, imported, scan.attributes)
+        for module, imported, line in scan.imports:
+            parts |= self._imported(function, module, imported or sorted(scan.attributes), f"{file}:{line}")
         return combine("globals", *(part for name in sorted(parts) for part in (name.encode(), parts[name])))
 
     def _chain(self, names: Mapping[str, Any], chain: tuple[str, ...], where: str) -> tuple[str, bytes]:
@@ -275,25 +276,44 @@ class Walk:
         return name, self.part(value, name if len(used) > 1 else f"{where.partition(':')[0]}: {name}")
 
     def _imported(
-        self, function: types.FunctionType, module: str, names: tuple[str, ...], attributes: frozenset[str]
+        self, function: types.FunctionType, module: str, names: Sequence[str], where: str
     ) -> dict[str, bytes]:
         """Return the digests of what a function imports when it is called, from the user's modules."""
         package = str(function.__globals__.get("__package__") or "")
+        attributes = scan_code(function.__code__).attributes
         try:
             absolute = importlib.util.resolve_name(module, package) if module.startswith(".") else module
             found = find_package(absolute.partition(".")[0])
             if self.is_library(found) or found == Package():
+                self._note_library_reads(absolute, names, attributes, where)
                 return {}
             imported = importlib.import_module(absolute)
         except Exception:  # whatever the module raises, the function would see it too
             return {module: combine("missing")}
-        used = names or sorted(attributes & set(vars(imported)))
-        values = ((name, getattr(imported, name, _MISSING)) for name in used if name != "*")
+        values: dict[str, Any] = {}
+        for name in names:
+            value = _imported_value(imported, name)
+            if not isinstance(value, types.ModuleType):
+                values[f"{absolute}.{name}"] = value
+            elif not self.is_library(_package_of_module(value)):
+                values |= {f"{value.__name__}.{it}": vars(value)[it] for it in attributes & set(vars(value))}
         return {
-            f"{absolute}.{name}": self.part(value, f"{absolute}.{name}")
-            for name, value in values
+            name: self.part(value, name)
+            for name, value in values.items()
             if value is not _MISSING and not isinstance(value, types.ModuleType)
         }
+
+    def _note_library_reads(self, module: str, names: Iterable[str], attributes: Set[str], where: str) -> None:
+        """Note what a function imports from a library, if it reads from outside of the process."""
+        if module not in READING_MODULES:
+            return
+        library = importlib.import_module(module)
+        self._readers |= reader_ids()
+        for name in names:
+            value = vars(library).get(name, _MISSING)
+            self._is_run_time_read(value, f"{module}.{name}", where)
+            for method in attributes if reads_the_clock(value) else ():
+                self._is_run_time_read(getattr(value, method, _MISSING), f"{module}.{name}.{method}", where)
 
     def _is_run_time_read(self, value: Any, name: str, where: str) -> bool:
         """Return whether a value is what a library reads from outside of the process, and note it."""
@@ -313,6 +333,14 @@ def _is_importable(value: Any) -> bool:
     for name in getattr(value, "__qualname__", "").split("."):
         found = getattr(found, name, None)
     return found is value
+
+
+def _imported_value(module: types.ModuleType, name: str) -> Any:
+    """Return what `from module import name` gives, also a submodule that was not imported before."""
+    if name not in vars(module) and hasattr(module, "__path__"):
+        with suppress(ImportError):
+            return importlib.import_module(f"{module.__name__}.{name}")
+    return getattr(module, name, _MISSING)
 
 
 def _package_of_module(value: types.ModuleType) -> Package:

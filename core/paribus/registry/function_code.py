@@ -33,7 +33,7 @@ class Scan(NamedTuple):
 
     chains: tuple[tuple[tuple[str, ...], int], ...]  # dotted names that begin with a global, and their lines
     stored: frozenset[str]  # globals that it assigns
-    imports: tuple[tuple[str, tuple[str, ...]], ...]
+    imports: tuple[tuple[str, tuple[str, ...], int], ...]  # modules, names that are imported from them, and lines
     attributes: frozenset[str]
     methods: tuple[tuple[str, int], ...]  # that read files or what the process has defined
 
@@ -57,18 +57,18 @@ class Scanner:
     def __init__(self) -> None:
         self._chains: dict[tuple[str, ...], int] = {}
         self._stored: set[str] = set()
-        self._imports: dict[str, list[str]] = {}
+        self._imports: dict[str, tuple[list[str], int]] = {}
         self._attributes: set[str] = set()
         self._methods: dict[str, int] = {}
         self._chain: tuple[str, ...] = ()  # that the last instructions load
 
     def scan(self) -> Scan:
-        imports = tuple((module, tuple(names)) for module, names in self._imports.items())
+        imports = tuple((module, tuple(names), line) for module, (names, line) in self._imports.items())
         attributes, methods = frozenset(self._attributes), tuple(self._methods.items())
         return Scan(tuple(self._chains.items()), frozenset(self._stored), imports, attributes, methods)
 
     def add(self, code: types.CodeType) -> None:
-        line, module = code.co_firstlineno, ""
+        line, module, has_names = code.co_firstlineno, "", False
         level: Any = 0
         last: Any = None
         for instruction in dis.get_instructions(code):
@@ -86,9 +86,10 @@ class Scanner:
                 self._stored.add(value)
             elif name == "IMPORT_NAME":  # the constants before it are the level and the names
                 module = "." * (level if isinstance(level, int) else 0) + value
-                self._imports.setdefault(module, [])
-            elif name == "IMPORT_FROM":
-                self._imports[module].append(value)
+                has_names = last is not None
+                self._imports.setdefault(module, ([], line))
+            elif name == "IMPORT_FROM" and has_names:  # without names, it is the `b` of `import a.b as c`
+                self._imports[module][0].append(value)
             level, last = last, value
         self._end_chain(line)
 

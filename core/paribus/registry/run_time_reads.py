@@ -13,6 +13,7 @@ _READS: Final = """
     time: time time_ns; secrets: token_hex token_bytes randbelow; uuid: uuid1 uuid4; urllib.request: urlopen;
     torch: load; numpy: load loadtxt fromfile genfromtxt memmap
 """
+READING_MODULES: Final = frozenset(entry.split(":")[0].strip() for entry in _READS.split(";")) | {"random", "datetime"}
 _METHODS: Final = (types.MethodType, types.BuiltinMethodType)
 
 

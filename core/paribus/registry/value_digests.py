@@ -92,7 +92,9 @@ def _torch(value: Any, torch: Any) -> bytes:
 
 
 def _array(walk: Walk, value: Any, place: str) -> bytes:
-    header = f"{value.dtype.str} {value.shape} {type(value).__name__}".encode()
+    header = f"{value.dtype!r} {value.shape} {type(value).__name__}".encode()
+    if hasattr(value, "mask"):
+        header += sys.modules["numpy"].ma.getmaskarray(value).tobytes()
     if value.dtype.hasobject:
         return combine("array", header, walk.digest(value.tolist(), place))
     return combine("array", header, value.tobytes())

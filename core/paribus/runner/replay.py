@@ -79,10 +79,10 @@ class Replay:
 def verify_records(planned: PlannedStudy, run: Run, *, whole: bool = False) -> list[Replay]:
     """Replay one older record of each variant, and keep the records of those that are equal.
 
-    `whole` replays a long trial from its beginning to its end, too.
+    `whole` replays a long trial from its beginning to its end, instead of its first and last steps.
     """
     groups = list(_groups(stale_records(planned)))
-    decided = {index: known for index, group in enumerate(groups) if (known := _without_replay(group, whole))}
+    decided = {index: known for index, group in enumerate(groups) if (known := _without_replay(group))}
     to_run = {index: group[0] for index, group in enumerate(groups) if index not in decided}
     decided |= _run_replays(planned.store, groups, to_run, run, whole=whole)
     results: list[Replay] = []
@@ -137,7 +137,7 @@ def _groups(older: Iterable[OlderRecord]) -> Iterator[tuple[OlderRecord, ...]]:
     yield from (tuple(sorted(group, key=lambda item: item.trial.seed)) for group in groups.values())
 
 
-def _without_replay(group: tuple[OlderRecord, ...], whole: bool) -> Replay | None:
+def _without_replay(group: tuple[OlderRecord, ...]) -> Replay | None:
     """Return the result for records that need no replay, or None."""
     older = group[0]
     result = Replay(older=older, records=group)
@@ -169,7 +169,7 @@ def _run_replays(
             results[index] = _compare_beginning(beginnings, older, groups[index])
         resumed = {index: older for index, older in long.items() if results[index].is_equal}
         for index, older in resumed.items():
-            if not _copy_checkpoints(store, ends, older):
+            if not _link_checkpoints(store, ends, older):
                 hint = "its checkpoints were deleted, and only `--whole` can replay its end"
                 results[index] = replace(results[index], difference=f"the first {STEPS} steps are equal, but {hint}")
         rest = [older for index, older in to_run.items() if index not in long or results[index].is_equal]
@@ -208,8 +208,8 @@ def _trial_to_replay(store: Store, older: OlderRecord) -> Trial:
     return replace(older.trial, identity=older.record["identity"], spec=spec, parent_id="")
 
 
-def _copy_checkpoints(store: Store, ends: Store, older: OlderRecord) -> bool:
-    """Copy the checkpoints of a record for its replay, and return whether there are any."""
+def _link_checkpoints(store: Store, ends: Store, older: OlderRecord) -> bool:
+    """Link the checkpoints of a record for its replay, and return whether there are any."""
     source = store.folder(older.record["identity"]) / CHECKPOINTS
     files = sorted(source.glob("step-*.safetensors"))
     target = ends.folder(older.record["identity"]) / CHECKPOINTS

@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -129,6 +130,38 @@ def test_a_helper_that_is_imported_when_it_is_called_counts(tmp_path: Path, monk
     assert of_file(file) != first
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import {0}.scales",
+        "import {0}.scales as it",
+        "from {0} import scales",
+        "from {0} import scales as it",
+        "from {0}.scales import SCALE",
+    ],
+)
+def test_a_value_counts_however_a_function_imports_it(
+    statement: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"package_{next(NUMBERS)}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").touch()
+    (tmp_path / name / "scales.py").write_text("SCALE = 2.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    used = {"import {0}.scales": f"{name}.scales.SCALE", "from {0} import scales": "scales.SCALE"}.get(
+        statement, "SCALE" if statement.endswith("SCALE") else "it.SCALE"
+    )
+    file = tmp_path / "mine.py"
+    file.write_text(plugin("scale()", f"def scale():\n    {statement.format(name)}\n    return {used}"))
+    component = installed(plugins=[file]).get("schedule", "mine")
+    first = component_values(component)
+    assert component().factor(0, 1) == 2.0
+    assert component_values(component) == first
+    monkeypatch.setattr(f"{name}.scales.SCALE", 3.0)
+    assert component().factor(0, 1) == 3.0
+    assert component_values(component) != first
+
+
 @pytest.mark.thorough
 def test_a_large_package_counts_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"large_{next(NUMBERS)}"
@@ -225,6 +258,36 @@ def test_what_is_read_at_run_time_is_named_with_its_place(name: str, tmp_path: P
     line = file.read_text().splitlines().index(f"        return {value}") + 1
     assert f"`{name}` is" in reason
     assert f"(mine.py:{line})" in reason
+
+
+@pytest.mark.parametrize(
+    ("name", "statement", "value"),
+    [
+        ("os.environ", "import os", "float(os.environ['SCALE'])"),
+        ("os.environ", "from os import environ", "float(environ['SCALE'])"),
+        ("time.time", "import time as clock", "clock.time()"),
+        ("datetime.datetime.now", "from datetime import datetime", "datetime.now().hour"),
+        ("random.random", "from random import random", "random()"),
+    ],
+)
+def test_what_a_function_imports_to_read_at_run_time_is_named(
+    name: str, statement: str, value: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(plugin("scale()", f"def scale():\n    {statement}\n    return {value}"))
+    (reason,) = installed(plugins=[file]).index.values("schedule", "mine").reasons
+    line = file.read_text().splitlines().index(f"    {statement}") + 1
+    assert f"`{name}` is read at run time" in reason
+    assert f"(mine.py:{line})" in reason
+
+
+def test_arrays_count_with_their_fields_and_masks() -> None:
+    arrays = [numpy.zeros(2, dtype=[(name, "i4") for name in names]) for names in (("a", "b"), ("b", "a"))]
+    arrays += [
+        numpy.ma.masked_array([1, 2], mask, fill_value=1) for mask in ([False, False], [True, False], [False, True])
+    ]
+    digests = {component_values(type("Mine", (), {"scale": array})).digest for array in arrays}
+    assert len(digests) == len(arrays)
 
 
 @pytest.mark.thorough
