@@ -6,8 +6,8 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -99,18 +99,30 @@ class TrialContext:
 
 def run_trial(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     """Train, evaluate and write the record; a trial that diverges has a record too."""
-    with matmul_precision(spec["trainer"]), determinism_restored():
+    with matmul_precision(spec["trainer"]), determinism_restored(), lightning_advice_silenced():
         return run_distributed(spec["trainer"] or {}, lambda rank: _run(spec, classes, context.for_rank(rank)))
+
+
+@contextmanager
+def lightning_advice_silenced() -> Iterator[None]:
+    """Show errors of Lightning only; its advice is for interactive use."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     """Run a trial in one of its processes, and return its record."""
-    for name in ("lightning.pytorch", "lightning.fabric"):  # their advice is for interactive use
-        logging.getLogger(name).setLevel(logging.ERROR)
     training = _Training(spec, classes, context)
     training.resume()
     training.store_initial_digests()
-    training.configure_layers()
+    training.compile_layers()
     diverged = training.fit()
     record = training.record(diverged)
     training.write(record, has_weights=diverged is None)
@@ -164,6 +176,7 @@ class _Training:
             self.model,
             self.data,
             steps=self.steps,
+            # Each is rounded up, so that the last evaluation is after the last step.
             evaluation_steps=[-(-self.steps * (index + 1) // evaluations) for index in range(evaluations)],
             save_checkpoint=checkpoint_writer(context.folder / CHECKPOINTS, context.identity, context.files),
             is_checkpoint_due=_checkpoint_timer(context.options),
@@ -208,7 +221,7 @@ class _Training:
         }
         self.callback.checks.compare_parameters()
 
-    def configure_layers(self) -> None:
+    def compile_layers(self) -> None:
         """Compile the layers, as far as the spec and the device have them compiled."""
         self.layers = configure_layers(self.model, self.spec["trainer"], self.device)
         if self.layers.note:
