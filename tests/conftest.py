@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # collections of garbage take half of the time in which tests are collected
     load_own_plugins_once(config)
     if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
         sys.modules["torch"].set_num_threads(1)
@@ -125,7 +126,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
+    gc.enable()
     gc.freeze()  # the tests themselves, which each collection of garbage would look through
+    gc.set_threshold(50_000)
 
 
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
