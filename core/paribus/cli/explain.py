@@ -32,16 +32,24 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.pass_obj
 def verb(session: Session, topic: str, as_json: bool) -> int:
-    """Explain a component, a slot, a key of a spec, or a name that plugins import.
+    """Explain a component, a slot, a key of a spec or study, or a name that plugins import.
 
     `paribus explain attention.gqa`
 
-    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), a name of
-    `from paribus import …` (Shape), `masks`, `softmax`, or `traits`: those of all slots, or of one (traits.attention).
+    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), `study`,
+    a name of `from paribus import …` (Shape), `masks`, `softmax`, or `traits`: those of all slots, or of one
+    (traits.attention).
     """
     from paribus.specs import fields
+    from paribus.studies.study_keys import STUDY
 
-    sections = {"dims": fields.DIMS, "data": fields.DATA, "dropout": (fields.DROPOUT,), "seed": (fields.SEED,)}
+    sections = {
+        "study": tuple(STUDY.values()),
+        "dims": fields.DIMS,
+        "data": fields.DATA,
+        "dropout": (fields.DROPOUT,),
+        "seed": (fields.SEED,),
+    }
     if topic in sections:
         return _section(topic, sections[topic], as_json)
     if topic in _KEYS:

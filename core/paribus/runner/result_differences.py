@@ -12,7 +12,7 @@ Document = Mapping[str, Any]
 def first_difference(recorded: Document, replayed: Document) -> str:
     """Describe the first difference of two results in the order of a training; empty if there is none.
 
-    What only the replay has is no difference: the present code records it in addition.
+    Further keys of the replay, which the present code adds, are no difference; a further tensor is one.
     """
     return next(_differences(recorded, replayed), "")
 

@@ -15,7 +15,10 @@ Block = TypeVar("Block")
 
 
 def read_block(validator: Validator, block: type[Block], values: Mapping[str, Any], keys: Keys = ()) -> Block:
-    """Return a block of keys, and report its problems. Null is as good as no key, unless it has a default."""
+    """Return a block of keys, and report its problems.
+
+    A key with null counts as missing, unless its default is a value.
+    """
     options = group_options(block)  # type: ignore[arg-type]  # any class is hashable
     result: Block = _build(block, validator.read_options(options, _without_null(options, values), keys, {}))
     return result
@@ -32,7 +35,7 @@ def _without_null(options: tuple[Option, ...], values: Mapping[str, Any]) -> dic
 
 
 def _build(block: Any, values: Mapping[str, Any]) -> Any:
-    """Return the dataclass of values; of those with a problem, a text is empty, and others have their defaults."""
+    """Build the dataclass. A value with a problem becomes an empty text, or else its default."""
     classes = group_classes(block)
     arguments: dict[str, Any] = {}
     for field, option in zip(fields(block), group_options(block), strict=True):

@@ -74,7 +74,7 @@ def test_a_topology_is_explained_with_its_stacks(cli: Cli) -> None:
     assert "reads embedding, attention, position" in result
 
 
-@pytest.mark.parametrize("topic", ["dims", "data", "dropout", "seed"])
+@pytest.mark.parametrize("topic", ["study", "dims", "data", "dropout", "seed"])
 def test_other_sections_of_a_spec_are_explained(cli: Cli, topic: str) -> None:
     assert cli("explain", topic).out.startswith(f"{topic}\n\noptions\n")
     assert json.loads(cli("explain", topic, "--json").out)["topic"] == topic
