@@ -154,6 +154,7 @@ def test_a_table_without_numbers_is_rendered(study: Study, ask: Ask) -> None:
         assert "baseline diverged 1/1" in table_text(compare(entries, ask(entries)), width) or width < 60
 
 
+@pytest.mark.thorough
 def test_nothing_is_cut_off_at_any_width(study: Study, ask: Ask) -> None:
     entries = study(baseline=[5.55, 5.54], mqa=[5.56, 5.57], rmsnorm=[5.5, 5.6])
     table = compare(entries, ask(entries))

@@ -144,6 +144,7 @@ with Store(Path(sys.argv[1]), sys.argv[2]).lock(sys.argv[3]):
 """
 
 
+@pytest.mark.thorough
 def test_the_folder_of_a_killed_verification_is_deleted_and_that_of_a_running_one_is_kept(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], tmp_path: Path
 ) -> None:
