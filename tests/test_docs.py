@@ -77,7 +77,7 @@ def test_every_hook_in_the_guide_exists() -> None:
     assert {line for line in shown_lines if line.startswith("def ")} == set(hooks())
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("page", each_time(PAGES, *({*PAGES} - LONG_PAGES)))
 def test_the_examples_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
