@@ -41,10 +41,10 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     (traits.attention).
     """
     from paribus.specs import fields
-    from paribus.studies.study_keys import STUDY
+    from paribus.studies.study_keys import STUDY_OPTIONS
 
     sections = {
-        "study": tuple(STUDY.values()),
+        "study": tuple(STUDY_OPTIONS.values()),
         "dims": fields.DIMS,
         "data": fields.DATA,
         "dropout": (fields.DROPOUT,),

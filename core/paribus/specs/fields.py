@@ -112,7 +112,8 @@ COMPILE: Final = "compile"  # our own arguments among those of the trainer
 TRAINER_OPTIONS: Final = group_options(TrainerArguments)
 ACTIVATION_CHECKPOINTING, MATMUL_PRECISION, EMA_DECAY = TRAINER_OPTIONS
 COMPILE_OPTIONS: Final = group_options(Compile)
-STEPS: Final = Option("max_steps", Kind("int"), "training steps", (Range(1, 10**12),), 1)
+MAX_STEPS: Final = 10**12
+STEPS: Final = Option("max_steps", Kind("int"), "training steps", (Range(1, MAX_STEPS),), 1)
 
 KEYS: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from paribus.errors import Problem, SpecError, join_names
 from paribus.registry.class_reader import group_options
+from paribus.specs.fields import MAX_STEPS
 from paribus.specs.tree import UNREAD, Keys, get_path
 from paribus.specs.values import Validator
 from paribus.studies import study_keys
-from paribus.studies.study_keys import MAX_STEPS
 
 WHOLE: Final = ("steps", "tokens")
 _OPTIONS: Final = group_options(study_keys.Budget)

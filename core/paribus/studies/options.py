@@ -15,7 +15,7 @@ from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
-from paribus.studies.study_keys import STUDY, Match, StudyKeys
+from paribus.studies.study_keys import STUDY_OPTIONS, Match, StudyKeys
 from paribus.train.trial_options import LOGGERS
 
 # --- seeds ---
@@ -52,7 +52,7 @@ def check_matches(validator: Validator, matches: Sequence[Match | None]) -> None
 # --- scales ---
 
 _SCALE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
-_VALID_SCALES: Final = f"{STUDY['scales'].example_text}, or presets: [gpt-tiny, gpt2]"
+_VALID_SCALES: Final = f"{STUDY_OPTIONS['scales'].example_text}, or presets: [gpt-tiny, gpt2]"
 PRESET: Final = "preset"
 MIN_SCALES: Final = 2
 
@@ -115,7 +115,7 @@ def check_scale_keys(
 FIRST_TUNING_SEED: Final = 1_000_000  # far from the seeds of studies
 TUNING_SEEDS: Final = 2
 MAX_TUNING_SEEDS: Final = 1_000
-_VALID_TUNE: Final = STUDY["tune"].example_text
+_VALID_TUNE: Final = STUDY_OPTIONS["tune"].example_text
 
 Cell = tuple[Change, ...]  # one value for each tuned key
 
@@ -227,7 +227,7 @@ def parse_loggers(validator: Validator, value: Any) -> tuple[Mapping[str, Any], 
         keys: Keys = ("loggers", index)
         node = {"name": item} if isinstance(item, str) else item
         if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
-            message, valid = f"expected a logger, got {value_text(item)}", STUDY["loggers"].example_text
+            message, valid = f"expected a logger, got {value_text(item)}", STUDY_OPTIONS["loggers"].example_text
             validator.add_error("wrong-type", keys, message, valid)
         elif validator.read_option(_LOGGER, node["name"], keys, {}) is not UNREAD:
             logger = LOGGERS[node["name"]]

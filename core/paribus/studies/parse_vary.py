@@ -25,7 +25,7 @@ from paribus.studies.designs import (
     named_variant,
 )
 from paribus.studies.fractional_factorial import is_possible
-from paribus.studies.study_keys import STUDY, StudyKeys
+from paribus.studies.study_keys import STUDY_OPTIONS, StudyKeys
 
 REASON: Final = "reason"
 AXIS_KEYS: Final = {"values", "when"}
@@ -82,7 +82,7 @@ def _check_names(validator: Validator, section: str, mappings: Sequence[Mapping[
             validator.add_error("bad-name", (section, index, NAME), message, valid)
         if not mapping or (section == "changes" and set(mapping) == {NAME}):
             message = f"`{name}` changes nothing" if mapping else f"this {kind} changes nothing"
-            validator.add_error("empty", (section, index), message, STUDY[section].example_text)
+            validator.add_error("empty", (section, index), message, STUDY_OPTIONS[section].example_text)
 
 
 def _check_design_keys(validator: Validator, design: str, varied: Variation) -> None:
@@ -98,7 +98,9 @@ def _check_design_keys(validator: Validator, design: str, varied: Variation) -> 
         message = f"the design `{design}` reads {either}, and this study has both"
         validator.add_error("too-many", (reads[0],), message, "one of them")
     if not sections and not any(_is_about_variation(problem) for problem in validator.problems):
-        validator.add_error("empty", (reads[0],), "this study varies nothing: 0 variants", STUDY[reads[0]].example_text)
+        validator.add_error(
+            "empty", (reads[0],), "this study varies nothing: 0 variants", STUDY_OPTIONS[reads[0]].example_text
+        )
     if varied.when and design in REFUSES_CONDITIONS:
         key = next(iter(varied.when))
         message = f"the design `{design}` {REFUSES_CONDITIONS[design]}"
@@ -189,7 +191,7 @@ def _parse_exclusion(validator: Validator, mapping: Mapping[str, Any], keys: Key
         validator.add_error("wrong-type", (*keys, REASON), f"got {value_text(reason)}", "a sentence")
     cell = {key: value for key, value in mapping.items() if key != REASON}
     if not cell:
-        validator.add_error("empty", keys, "this would exclude every cell", STUDY["exclude"].example_text)
+        validator.add_error("empty", keys, "this would exclude every cell", STUDY_OPTIONS["exclude"].example_text)
     return Exclusion(cell, str(reason), keys)
 
 

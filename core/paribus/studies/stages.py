@@ -9,13 +9,13 @@ from typing import Any, Final, final
 
 from paribus.errors import closest_match, join_names
 from paribus.registry.class_reader import group_options
-from paribus.specs.blocks import read_block
 from paribus.specs.fields import KEYS, META
+from paribus.specs.key_blocks import read_block
 from paribus.specs.load import set_path
 from paribus.specs.tree import Keys, Tree
 from paribus.specs.values import Validator
 from paribus.studies.budgets import parse_budget
-from paribus.studies.study_keys import STUDY, Metric, StageKeys, StageSource
+from paribus.studies.study_keys import STUDY_OPTIONS, Metric, StageKeys, StageSource
 
 STAGE_KEYS: Final = tuple(option.name for option in group_options(StageKeys))  # those that are not keys of a spec
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -66,7 +66,7 @@ def parse_stages(validator: Validator, nodes: Mapping[str, Any] | None) -> tuple
     if nodes is None:
         return SINGLE_STAGE
     if not nodes:
-        validator.add_error("empty", ("stages",), "this study has no stage", STUDY["stages"].example_text)
+        validator.add_error("empty", ("stages",), "this study has no stage", STUDY_OPTIONS["stages"].example_text)
     stages: list[Stage] = []
     for name, node in nodes.items():
         keys = ("stages", name)

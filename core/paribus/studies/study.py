@@ -16,7 +16,7 @@ import paribus
 from paribus.errors import Problem, SpecError, closest_match, join_names
 from paribus.registry import Index
 from paribus.registry.component_index import NAME
-from paribus.specs.blocks import read_block
+from paribus.specs.key_blocks import read_block
 from paribus.specs.load import apply_preset, load, set_path
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator

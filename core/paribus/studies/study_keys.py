@@ -1,7 +1,7 @@
 """Keys of a study file: one dataclass for each block, whose fields declare the type, description and limits of a key.
 
-`specs.blocks` reads a file by these declarations. Rules that relate keys to each other are beside what they are about:
-`parse_vary`, `stages`, `options`.
+`specs.key_blocks` reads a file by these declarations. Rules that relate keys to each other are beside what they are
+about: `parse_vary`, `stages`, `options`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, final
 from paribus.registry.class_reader import group_options
 from paribus.registry.component_index import NAME
 from paribus.schema import Example, Names, Pattern, Range, Slot
+from paribus.specs.fields import MAX_STEPS
 from paribus.studies.designs import DESIGNS
 
 Section = Mapping[str, Any] | None
@@ -21,7 +22,6 @@ Sections = tuple[Mapping[str, Any], ...]
 DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide after Holm's correction
 MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
 TIME: Final = "time"  # of a training step, which is measured and not counted
-MAX_STEPS: Final = 10**12  # as in a spec
 
 _METRIC: Final = (r"val/[a-z0-9._-]+/[a-z0-9._-]+", "val/<objective>/<name>: val/mlm/loss")
 _FOLDER: Final = (NAME.pattern, "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study")
@@ -119,4 +119,4 @@ class StudyKeys:
     timeout: Annotated[float | None, "seconds for a trial", Range(above=0, below=MAX_NUMBER)] = None
 
 
-STUDY: Final = {option.name: option for option in group_options(StudyKeys)}
+STUDY_OPTIONS: Final = {option.name: option for option in group_options(StudyKeys)}

@@ -10,7 +10,7 @@ import pytest
 
 from paribus.registry import Index
 from paribus.schema import Example, Names, Pattern, Range
-from paribus.specs.blocks import read_block
+from paribus.specs.key_blocks import read_block
 from paribus.specs.tree import Tree
 from paribus.specs.values import Validator
 
