@@ -398,6 +398,7 @@ DATA: list[tuple[str, dict[str, str], list[str], list[str]]] = [
 ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("files", "overrides", "words"),
     [

@@ -174,6 +174,7 @@ def test_an_unknown_slot_is_refused_with_the_valid_slots(cli: Cli) -> None:
     assert 'did you mean "attention"?' in result.err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "slot", "message"),
     [

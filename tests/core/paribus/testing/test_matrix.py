@@ -61,7 +61,7 @@ def failures(rows: list[Row]) -> Iterator[str]:
         yield from (f"{label}: {message}" for message in messages)
 
 
-@pytest.mark.few(3)
+@pytest.mark.thorough
 @attentions
 def test_cells_of_every_pair_pass_the_quick_checks(attention: str, paired_cells: list[Row]) -> None:
     assert not list(failures([row for row in paired_cells if row["attention"] == attention]))
@@ -115,6 +115,7 @@ def test_every_valid_attention_position_and_topology_is_run(covering_cells: list
         assert (names in combinations) == MATRIX.possible(tuple(zip(AXES[:3], names, strict=True))), names
 
 
+@pytest.mark.thorough
 def test_rejection_has_code_path_message_and_valid_values(rejected: list[Row]) -> None:
     for row in rejected:
         for problem in MATRIX.kind_problems(row):
@@ -133,6 +134,7 @@ def test_rejected_cell_has_a_valid_cell_with_two_changes_or_fewer(rejected: list
         assert sum(neighbour[axis] != row[axis] for axis in AXES) <= 2, (row, neighbour)
 
 
+@pytest.mark.thorough
 def test_valid_values_of_a_rejection_resolve_it(rejected: list[Row]) -> None:
     for row in rejected:
         problems = MATRIX.kind_problems(row)

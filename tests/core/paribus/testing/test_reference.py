@@ -214,7 +214,7 @@ def topics() -> Iterator[Any]:
             yield pytest.param(topic, marks=[] if name in QUICK.get(slot, {name}) else [pytest.mark.slow])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_agrees_with_its_reference(topic: str, components: Registry) -> None:
     report = conform(topic, registry=components, reference=REFERENCES[topic], only=[REFERENCE])
