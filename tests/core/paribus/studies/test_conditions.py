@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import SpecError
 from paribus.planning.plan import Plan
@@ -92,25 +93,34 @@ def test_very_many_combinations_are_counted_quickly_by_an_upper_bound() -> None:
 FAULTS = [
     (
         {"vary": {"norm": {"values": ["rmsnorm"], "when": {"attention": "mqa"}}, "attention": ["mqa"]}},
-        r"unknown-axis\].*\"attention\"",
+        "unknown-axis",
+        ("attention",),
     ),
     (
         {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": {"atention": "mqa"}}}},
-        "valid: attention",
+        "unknown-axis",
+        ("atention", "attention"),
     ),
     (
         {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": {"attention": "gqa"}}}},
-        r"never-applies\].*valid: mqa",
+        "never-applies",
+        ("attention", "mqa"),
     ),
-    ({"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": "mqa"}}}, "expected a mapping"),
-    ({"vary": {"attention": {"when": {"norm": "rmsnorm"}}}}, r"wrong-type\].*a list of values.*with a condition"),
-    ({"vary": {"attention": {"values": "mqa"}}}, r"wrong-type\].*a list of values"),
-    ({"design": "one-at-a-time"}, r"unused-option\].*`one-at-a-time`.*design: grid"),
-    ({"design": "factorial"}, r"unused-option\].*`factorial` needs independent factors"),
+    (
+        {"vary": {"attention": ["mqa"], "norm": {"values": ["rmsnorm"], "when": "mqa"}}},
+        "wrong-type",
+        ("vary.norm.when",),
+    ),
+    ({"vary": {"attention": {"when": {"norm": "rmsnorm"}}}}, "wrong-type", ("vary.attention",)),
+    ({"vary": {"attention": {"values": "mqa"}}}, "wrong-type", ("vary.attention.values",)),
+    ({"design": "one-at-a-time"}, "unused-option", ("one-at-a-time", "design: grid")),
+    ({"design": "factorial"}, "unused-option", ("factorial",)),
 ]
 
 
-@pytest.mark.parametrize(("said", "words"), FAULTS)
-def test_a_condition_without_effect_is_refused(grid: Grid, said: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+@pytest.mark.parametrize(("said", "code", "values"), FAULTS)
+def test_a_condition_without_effect_is_refused(
+    grid: Grid, said: dict[str, Any], code: str, values: tuple[str, ...]
+) -> None:
+    with raises_problem(SpecError, code, *values):
         grid(**{"vary": VARY, **said})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.errors import SpecError
@@ -40,9 +41,12 @@ def test_a_dictionary_may_set_its_name(tmp_path: Path, plugin_index: Index) -> N
     assert folder({**STUDY, "name": "mine"}, tmp_path, plugin_index) == "mine"
 
 
-@pytest.mark.parametrize("name", ["", "../up", "a/b", 3, "Ü"])
-def test_a_name_that_cannot_be_a_folder_is_refused(name: Any, tmp_path: Path, plugin_index: Index) -> None:
-    with pytest.raises(SpecError, match=r"(bad-name|wrong-type)\] name"):
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("", "bad-name"), ("../up", "bad-name"), ("a/b", "bad-name"), (3, "wrong-type"), ("Ü", "bad-name")],
+)
+def test_a_name_that_cannot_be_a_folder_is_refused(name: Any, code: str, tmp_path: Path, plugin_index: Index) -> None:
+    with raises_problem(SpecError, code, "name"):
         folder({**STUDY, "name": name}, tmp_path, plugin_index)
 
 
