@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import SpecError
 from paribus.registry import Index
@@ -36,7 +37,7 @@ SUGGESTIONS = {
 @pytest.mark.few(6)
 @pytest.mark.parametrize("key", SUGGESTIONS)
 def test_a_synonym_suggests_the_key(key: str, plugin_index: Index) -> None:
-    with pytest.raises(SpecError, match="unknown-key") as caught:
+    with raises_problem(SpecError, "unknown-key") as caught:
         resolved("encoder-tiny", f"{key}=3", registry=plugin_index)
     assert [problem.suggestion for problem in caught.value.problems] == [SUGGESTIONS[key]]
 
