@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import SpecError
 from paribus.planning.api import study
@@ -71,5 +72,5 @@ def test_designs_that_compare_variants_with_each_other_cannot_stop_early(
     design: str, plugin_index: Index, tmp_path: Path
 ) -> None:
     options = {"design": design, "stop": "when-decided", "seeds": 8}
-    with pytest.raises(SpecError, match=f"the design `{design}` also compares variants with each other"):
+    with raises_problem(SpecError, "incompatible-options", design):
         study({**BASE, **DESIGNS[design][1], **options}, registry=plugin_index, store=tmp_path)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus.errors import SpecError
 from paribus.planning.identity import (
@@ -84,7 +85,7 @@ def test_sharing_between_variants_changes_no_spec(plugin_index: Index) -> None:
 
 def test_sharing_hides_no_problem_of_a_study(plugin_index: Index) -> None:
     vary = {"attention": ["mqq", {"name": "gqa", "kv_heads": 3}], "norm": ["rmsnrom"]}
-    with pytest.raises(SpecError, match="did you mean") as caught:
+    with raises_problem(SpecError, "unknown-component", "mqq", "mqa") as caught:
         plan(
             read(plugin_index, {**MIXED, "design": "one-at-a-time", "vary": vary}),
             plugin_index,
