@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.benchmark_reports import Report, check_same_machine, read_report
 from paribus.errors import DataError, NotComparableError
@@ -63,31 +64,31 @@ def test_contestants_in_turns_are_separate_benchmarks(tmp_path: Path, report: Ma
 
 
 @pytest.mark.parametrize(
-    ("document", "words"),
+    ("document", "value"),
     [
-        ("", "this is no JSON"),
-        ("[" * 100_000, "this is no JSON"),
-        ("[]", "it has no list `benchmarks`"),
-        ({"benchmarks": []}, "this report holds no benchmark"),
-        ({"benchmarks": [3]}, "benchmark 0 of this report cannot be read"),
-        ({"benchmarks": [{"fullname": "a", "stats": {}}]}, "benchmark 0 of this report cannot be read"),
+        ("", "JSON"),
+        ("[" * 100_000, "JSON"),
+        ("[]", "benchmarks"),
+        ({"benchmarks": []}, "a.json"),
+        ({"benchmarks": [3]}, "0"),
+        ({"benchmarks": [{"fullname": "a", "stats": {}}]}, "0"),
     ],
 )
-def test_files_that_are_not_reports_are_refused(tmp_path: Path, document: Any, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+def test_files_that_are_not_reports_are_refused(tmp_path: Path, document: Any, value: str) -> None:
+    with raises_problem(DataError, "missing-report", value):
         read_report(saved(tmp_path, document))
 
 
-@pytest.mark.parametrize(("wrong", "words"), [(-1.0, "a round of -1.0 s"), (float("nan"), "a round of nan s")])
-def test_a_time_is_a_number_of_seconds(tmp_path: Path, report: Make, wrong: float, words: str) -> None:
-    with pytest.raises(DataError, match=words):
+@pytest.mark.parametrize(("wrong", "value"), [(-1.0, "-1.0"), (float("nan"), "nan")])
+def test_a_time_is_a_number_of_seconds(tmp_path: Path, report: Make, wrong: float, value: str) -> None:
+    with raises_problem(DataError, "missing-report", value):
         read_report(saved(tmp_path, report(test_x=[1.0, wrong, 1.0])))
 
 
 def test_two_benchmarks_of_one_name_are_refused(tmp_path: Path, report: Make) -> None:
     document = report(test_x=[1.0])
     document["benchmarks"] *= 2
-    with pytest.raises(DataError, match=r"`test_it\.py::test_x` is in this report twice"):
+    with raises_problem(DataError, "missing-report", "test_it.py::test_x"):
         read_report(saved(tmp_path, document))
 
 
@@ -147,11 +148,9 @@ def test_differing_reports_are_refused_or_shown_with_a_warning(
         read(tmp_path, "a.json", report(test_x=[1.0])),
         read(tmp_path, "b.json", changed(report(test_x=[1.0]), place, value)),
     ]
-    with pytest.raises(NotComparableError, match=code) as caught:
+    with raises_problem(NotComparableError, code, words) as caught:
         check_same_machine(sides)
     (problem,) = caught.value.problems
-    assert problem.code == code
-    assert words in problem.message
     assert "--across-machines" in problem.valid
     (banner,) = check_same_machine(sides, across=True)
     assert banner.startswith("ACROSS MACHINES")
@@ -164,7 +163,7 @@ def test_all_differences_of_machines_are_reported_at_once(tmp_path: Path, report
         read(tmp_path, "a.json", report(test_x=[1.0])),
         read(tmp_path, "b.json", changed(other_machine, "version", "4.0")),
     ]
-    with pytest.raises(NotComparableError, match="other-machine") as caught:
+    with raises_problem(NotComparableError, "other-machine", "cpu.count", "2", "8") as caught:
         check_same_machine(sides)
     assert [problem.code for problem in caught.value.problems] == ["other-machine", "other-versions"]
 

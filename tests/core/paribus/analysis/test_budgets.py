@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.compare import compare
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -112,5 +113,5 @@ def test_batches_are_compared_over_the_common_steps(make: Make, ask: Ask) -> Non
 
 def test_unequal_steps_without_a_budget_are_refused(make: Make, ask: Ask) -> None:
     entries = [make(), make("mqa", varied=MQA, edits={"result/steps": 120, "result/curve": []})]
-    with pytest.raises(NotComparableError, match="the number of steps"):
+    with raises_problem(NotComparableError, "other-steps", "mqa"):
         compare(entries, ask(entries, budget={"steps": 100}))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.calibrate import INDEPENDENT, calibrate_entries, calibrate_settings
 from paribus.analysis.p_values import summarise
@@ -129,10 +130,10 @@ def test_a_calibration_is_valid_json_and_prints(study: Study, ask: Ask) -> None:
 
 def test_calibration_without_a_spread_is_refused(study: Study, ask: Ask) -> None:
     entries = study(baseline=[2.0, "pending"], mqa=[2.1, 2.0])
-    with pytest.raises(NotComparableError, match="has 1 finished trial, but a standard deviation needs two"):
+    with raises_problem(NotComparableError, "too-few", "attention", "1"):
         calibrate_entries(entries, ask(entries))
     nothing = study(baseline=["pending"], mqa=["pending"])
-    with pytest.raises(NotComparableError, match="has no record to compare"):
+    with raises_problem(NotComparableError, "no-records", "attention"):
         calibrate_entries(nothing, ask(nothing))
 
 
@@ -175,5 +176,5 @@ def test_each_setting_has_a_table_at_the_confidence_of_all_verdicts_together(stu
 
 def test_settings_without_any_spread_are_refused(study: Study, ask: Ask) -> None:
     few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
-    with pytest.raises(NotComparableError, match="but a standard deviation needs two"):
+    with raises_problem(NotComparableError, "too-few", "attention"):
         calibrate_settings([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])

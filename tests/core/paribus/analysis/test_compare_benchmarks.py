@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.benchmark_reports import read_report, read_reports
 from paribus.analysis.compare_benchmarks import BenchmarkComparison, compare_benchmarks, format_interval
@@ -59,7 +60,7 @@ def test_a_benchmark_that_some_runs_lack_is_named(tmp_path: Path, report: Make) 
 
 
 def test_two_sides_without_common_items_are_refused(tmp_path: Path, report: Make) -> None:
-    with pytest.raises(NotComparableError, match=r"no benchmark in common\. Only before.*test_a"):
+    with raises_problem(NotComparableError, "nothing-in-common", "test_a"):
         table(tmp_path, [report(test_a=timed(0))], [report(test_b=timed(0))])
 
 
@@ -73,7 +74,7 @@ def test_without_rounds_there_is_no_interval_and_a_hint(tmp_path: Path, report: 
     assert row.speed.ratio == pytest.approx(1.5, abs=0.02)
     assert (row.speed.low, row.speed.noise) == (None, None)
     assert "--benchmark-save-data" in comparison.caption[0]
-    with pytest.raises(NotComparableError, match="missing-interval"):
+    with raises_problem(NotComparableError, "missing-interval", "--fail-if"):
         check_benchmarks(parse_gates(["slower:5%"]), comparison)
 
 
@@ -105,7 +106,7 @@ def test_extreme_interval_bounds_are_abbreviated() -> None:
 def test_a_comparison_across_machines_starts_with_a_warning(tmp_path: Path, report: Make) -> None:
     other_machine = report(test_a=timed(1))
     other_machine["machine_info"]["cpu"]["count"] = 64
-    with pytest.raises(NotComparableError, match=r"cpu\.count 2 against 64"):
+    with raises_problem(NotComparableError, "other-machine", "cpu.count", "2", "64"):
         table(tmp_path, [report(test_a=timed(0))], [other_machine])
     comparison = table(tmp_path, [report(test_a=timed(0))], [other_machine], across=True)
     assert comparison.warnings[0].startswith("ACROSS MACHINES")
@@ -129,7 +130,7 @@ def test_every_output_format_has_every_row(tmp_path: Path, report: Make) -> None
 
 
 def test_the_reports_of_a_folder_are_its_json_files(tmp_path: Path, report: Make) -> None:
-    with pytest.raises(DataError, match=r"this folder has no `\*.json` file"):
+    with raises_problem(DataError, "missing-report", "*.json"):
         read_reports(tmp_path)
     for name in ("b.json", "a.json", "notes.txt"):
         (tmp_path / name).write_text(json.dumps(report(test_a=timed(0))))
@@ -153,5 +154,5 @@ def test_a_gate_trips_where_the_whole_interval_is_past_it(
 
 def test_a_gate_on_a_metric_is_refused_for_benchmarks(tmp_path: Path, report: Make) -> None:
     comparison = table(tmp_path, [report(test_a=timed(0))], [report(test_a=timed(1))])
-    with pytest.raises(SpecError, match=r"`worse:0\.01` limits a metric, but benchmarks only have times"):
+    with raises_problem(SpecError, "invalid-fail-condition", "worse:0.01"):
         check_benchmarks(parse_gates(["worse:0.01"]), comparison)

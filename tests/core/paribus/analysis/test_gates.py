@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.compare import compare
 from paribus.analysis.gates import check_study, check_table, parse_gates
@@ -18,26 +19,26 @@ BASE = [2.00, 2.10, 1.90, 2.05, 1.95]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "values"),
     [
-        ("slower", "expected a gate, got `slower`"),
-        ("", "expected a gate, got ``"),
-        ("slowr:5%", 'unknown gate `slowr`; did you mean "slower". valid: .*'),
-        ("slower:5", r"percentage .*`slower:5`; valid: `slower:5%`"),
-        ("worse:5%", "without a percent sign .*`worse:5%`; valid: the metric's own unit"),
-        ("worse:much", "`worse:much`, got `much`"),
-        ("worse:-1", "must be finite and at least 0"),
-        ("worse:nan", "must be finite and at least 0"),
-        ("worse:inf", "must be finite and at least 0"),
+        ("slower", ("slower",)),
+        ("", ("``",)),
+        ("slowr:5%", ("slowr", "slower")),
+        ("slower:5", ("`slower:5`", "`slower:5%`")),
+        ("worse:5%", ("worse:5%",)),
+        ("worse:much", ("worse:much",)),
+        ("worse:-1", ("worse:-1",)),
+        ("worse:nan", ("worse:nan",)),
+        ("worse:inf", ("worse:inf",)),
     ],
 )
-def test_an_invalid_gate_is_refused_with_an_example(text: str, words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+def test_an_invalid_gate_is_refused_with_an_example(text: str, values: tuple[str, ...]) -> None:
+    with raises_problem(SpecError, "invalid-fail-condition", *values):
         parse_gates([text])
 
 
 def test_all_wrong_gates_are_reported_at_once() -> None:
-    with pytest.raises(SpecError, match="invalid-fail-condition") as caught:
+    with raises_problem(SpecError, "invalid-fail-condition", "slower") as caught:
         parse_gates(["slower", "worse:0.1", "worse:x"])
     assert len(caught.value.problems) == 2
 

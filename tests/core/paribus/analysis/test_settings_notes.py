@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.analysis.api import UNRECORDED, table_trials
@@ -72,7 +73,7 @@ def test_a_setting_that_has_not_run_counts_in_the_family_and_is_named(study: Stu
     assert not table.other_settings
     assert table.rows[0].level == pytest.approx(0.975)
     assert any("No trial has run yet of: each at its best" in note for note in table.notes)
-    with pytest.raises(NotComparableError, match="no record to compare"):
+    with raises_problem(NotComparableError, "no-records", "attention"):
         compare_settings([([], comparison), ([], comparison)])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.fixtures.problems import raises_problem
 
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
@@ -71,7 +72,7 @@ def test_a_data_frame_has_a_row_for_each_variant(table: Table) -> None:
 
 def test_a_data_frame_without_pandas_names_the_extra(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(SpecError, match=r"paribus\[pandas\]"):
+    with raises_problem(SpecError, "not-installed", "paribus[pandas]"):
         table.to_dataframe()
 
 
