@@ -43,7 +43,7 @@ def test_files_are_never_overwritten(cli: Cli, gpt: Path) -> None:
     for words in (("adapt", "gpt", "--out", "gpt"), ("train", "gpt-tiny", *TINY, "--save", "gpt")):
         result = cli(*words)
         assert result.code == 5
-        assert "`gpt` is not empty" in result.err
+        assert "error[not-empty] (gpt)" in result.err
 
 
 @pytest.mark.thorough

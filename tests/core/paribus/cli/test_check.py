@@ -90,7 +90,7 @@ def test_json_contains_the_problems(cli: Cli) -> None:
 def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
     result = cli("check", "encoder-tiny", "dims.head_width=7")
     assert result.code == 2
-    assert "must be an even number" in result.err
+    assert "error[odd-rotated-width] position" in result.err
 
 
 @pytest.mark.thorough
@@ -124,10 +124,11 @@ def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
     result = cli("check", "mine.yaml")
     assert result.code == 2
-    assert 'did you mean "mqa"' in result.err
+    assert "error[unknown-component] attention" in result.err
+    assert '"mqa"' in result.err
     assert "dims" not in result.err
     Path("mine.yaml").write_text(STUDY)
-    assert "overrides-not-allowed" in cli("check", "mine.yaml", "norm=rmsnorm").err
+    assert "error[overrides-not-allowed] norm=rmsnorm" in cli("check", "mine.yaml", "norm=rmsnorm").err
 
 
 @pytest.mark.parametrize("verb", ["check", "run", "status"])

@@ -74,7 +74,8 @@ def test_an_unknown_column_is_one_clear_line(cli: Callable[..., Any], report: Ca
     for shape in (["--markdown"], ["--latex"], ["--csv"], []):
         result = cli("compare-benchmarks", "a.json", "a.json", *shape, "--columns", "benchmark,verdct")
         assert (result.code, result.out) == (EXIT_SPEC, "")
-        assert 'unknown column "verdct"; did you mean "verdict"? valid: benchmark, ' in result.err
+        assert "error[unknown-column] columns" in result.err
+        assert '"verdct"; did you mean "verdict"? valid: benchmark, ' in result.err
         assert result.err.count("\n") == 1
     result = cli("compare-benchmarks", "a.json", "a.json", "--json", "--columns", "verdict")
     assert result.code == EXIT_SPEC
@@ -99,42 +100,43 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
     report("b.json", cores=64)
     result = cli("compare-benchmarks", "a.json", "b.json")
     assert result.code == EXIT_NOT_COMPARABLE
-    assert result.err.startswith(
-        "error[other-machine]: a.json and b.json differ in their machine: cpu.count 2 against 64"
-    )
+    assert result.err.startswith("error[other-machine]: a.json and b.json ")
+    assert "cpu.count 2 against 64" in result.err
     result = cli("compare-benchmarks", "a.json", "b.json", "--across-machines")
     assert result.code == EXIT_OK
     assert "ACROSS MACHINES" in result.out
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "expected"),
+    ("words", "code", "problem", "value"),
     [
-        (["compare-benchmarks", "a.json"], EXIT_SPEC, "Missing argument 'AFTER'"),
-        (["compare-benchmarks", "a.json", "none.json"], EXIT_DATA, "(none.json): this file could not be read"),
-        (["compare-benchmarks", "a.json", "bad.json"], EXIT_DATA, "(bad.json): this is no JSON"),
-        (["compare-benchmarks", "a.json", "folder"], EXIT_DATA, "(folder): this folder has no `*.json` file"),
+        (["compare-benchmarks", "a.json"], EXIT_SPEC, "usage", "'AFTER'"),
+        (["compare-benchmarks", "a.json", "none.json"], EXIT_DATA, "missing-report", "(none.json)"),
+        (["compare-benchmarks", "a.json", "bad.json"], EXIT_DATA, "missing-report", "(bad.json)"),
+        (["compare-benchmarks", "a.json", "folder"], EXIT_DATA, "missing-report", "(folder)"),
         (
             ["compare-benchmarks", "a.json", "a.json", "--fail-if", "slower"],
             EXIT_SPEC,
-            "error[invalid-fail-condition] --fail-if: expected a gate, got `slower`",
+            "invalid-fail-condition",
+            "--fail-if",
         ),
-        (["compare-benchmarks", "a.json", "a.json", "--strict"], EXIT_SPEC, "No such option"),
-        (["compare-trials", "a", "b", "--strict", "--across-machines"], EXIT_SPEC, "contradict each other"),
-        (["compare", "quickstart", "other"], EXIT_SPEC, "unexpected extra argument (other)"),
-        (["compare", "a.json"], EXIT_SPEC, 'unknown study "a.json"'),
-        (["compare", "quickstart", "--csv", "--latex"], EXIT_SPEC, "two formats; valid: one of them"),
+        (["compare-benchmarks", "a.json", "a.json", "--strict"], EXIT_SPEC, "usage", "'--strict'"),
+        (["compare-trials", "a", "b", "--strict", "--across-machines"], EXIT_SPEC, "usage", "--across-machines"),
+        (["compare", "quickstart", "other"], EXIT_SPEC, "usage", "(other)"),
+        (["compare", "a.json"], EXIT_SPEC, "unknown-study", '"a.json"'),
+        (["compare", "quickstart", "--csv", "--latex"], EXIT_SPEC, "usage", "--latex and --csv"),
     ],
 )
 def test_bad_input_is_one_clear_line(
-    cli: Callable[..., Any], report: Callable[..., None], words: list[str], code: int, expected: str
+    cli: Callable[..., Any], report: Callable[..., None], words: list[str], code: int, problem: str, value: str
 ) -> None:
     report("a.json")
     Path("bad.json").write_text("{")
     Path("folder").mkdir()
     result = cli(*words)
     assert result.code == code
-    assert expected in result.err
+    assert result.err.startswith(f"error[{problem}]")
+    assert value in result.err
     assert result.err.count("\n") == 1
     assert result.out == ""
 
@@ -156,7 +158,8 @@ def test_reports_are_compared_without_torch_or_numpy(
 def test_an_unknown_trial_is_one_clear_line(cli: Callable[..., Any]) -> None:
     result = cli("compare-trials", "here", "there")
     assert result.code == EXIT_SPEC
-    assert result.err.startswith("error[usage]: expected a trial or a folder of trials, got `here`; valid:")
+    assert result.err.startswith("error[usage]: ")
+    assert "`here`" in result.err
     assert result.err.count("\n") == 1
 
 
@@ -175,4 +178,4 @@ def test_sets_of_trials_have_verdicts_and_two_trials_have_none(
     for option, value in (("--fail-if", "worse:0.01"), ("--metric", "val/mlm/loss")):
         refused = cli("compare-trials", first, second, option, value)
         assert refused.code == EXIT_NOT_COMPARABLE
-        assert refused.err.startswith(f"error[missing-interval] {option}: two single trials ")
+        assert refused.err.startswith(f"error[missing-interval] {option}: ")

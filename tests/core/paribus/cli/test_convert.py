@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.core.paribus.cli.conftest import CommandResult
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.conversion.source_model import SourceModel
@@ -78,34 +79,35 @@ def test_a_configuration_key_can_be_overridden(cli: Cli, gpt: Path, tmp_path: Pa
     uneven = edited_copy(gpt, tmp_path / "uneven", attn_pdrop=0.0)
     result = cli("convert", str(uneven), "-o", "ours")
     assert result.code == 2
-    assert "`dropout` has one value; valid: one value for the two: attn_pdrop=0.1 when you convert" in result.err
+    assert "error[unsupported-option] attn_pdrop" in result.err
+    assert "attn_pdrop=0.1" in result.err
     assert cli("convert", str(uneven), "attn_pdrop=0.1", "-o", "ours").code == 0
 
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize(
-    ("changes", "code", "message"),
+    ("changes", "code", "problem"),
     [
-        ({"model_type": "gpt3"}, 2, "error[unknown-family] model_type: `model_type` is 'gpt3'"),
-        ({"model_type": None}, 2, "error[unknown-family] model_type: `model_type` is None"),
-        ({"rotary": True}, 2, "error[unknown-option] rotary: `rotary` (True) is an unknown option of the family"),
+        ({"model_type": "gpt3"}, 2, "error[unknown-family] model_type"),
+        ({"model_type": None}, 2, "error[unknown-family] model_type"),
+        ({"rotary": True}, 2, "error[unknown-option] rotary"),
         ({"add_cross_attention": True}, 2, "error[unsupported-option] add_cross_attention"),
         ({"activation_function": "mish"}, 2, "error[unsupported-option] activation_function"),
         ({"architectures": ["GPT2ForQuestionAnswering"]}, 2, "error[unknown-architecture] architectures"),
         ({"architectures": None}, 5, "error[missing-model]"),
         ({"n_layer": 3}, 5, "error[missing-tensor] transformer.h.2.attn.c_attn.weight"),
         ({"n_layer": 1}, 5, "error[extra-tensor] transformer.h.1.attn.c_attn.bias"),
-        ({"n_embd": 24}, 5, "error[wrong-shape] transformer.wte.weight: expected the shape (300, 24)"),
+        ({"n_embd": 24}, 5, "error[wrong-shape] transformer.wte.weight"),
         ({"n_head": 5}, 2, "error[not-divisible] dims.heads"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_an_invalid_configuration_is_refused(
-    cli: Cli, gpt: Path, tmp_path: Path, changes: dict[str, Any], code: int, message: str
+    cli: Cli, gpt: Path, tmp_path: Path, changes: dict[str, Any], code: int, problem: str
 ) -> None:
     result = cli("convert", str(edited_copy(gpt, tmp_path / "edited", **changes)), "-o", "ours")
     assert (result.code, result.out) == (code, "")
-    assert message in result.err
+    assert problem in result.err
     assert "Traceback" not in result.err
     assert not Path("ours").exists()
 
@@ -116,7 +118,7 @@ def test_a_pickle_is_not_opened(cli: Cli, gpt: Path, tmp_path: Path) -> None:
     result = cli("convert", str(folder), "-o", "ours")
     assert result.code == 5
     assert "error[pickle]" in result.err
-    assert "loaded; valid: safetensors" in result.err
+    assert "valid: safetensors" in result.err
 
 
 def test_a_truncated_file_is_refused(cli: Cli, gpt: Path, tmp_path: Path) -> None:
@@ -154,16 +156,18 @@ def test_a_model_that_no_family_supports_is_refused_with_the_reason(cli: Cli) ->
     paribus.save(paribus.assemble(spec), "ours")
     result = cli("convert", "ours", "-o", "theirs", "--to", "gpt2")
     assert result.code == 2
-    assert "error[cannot-export] gpt2: as GPT2LMHeadModel: `attention` would be mha" in result.err
-    assert "no family can express this model" in cli("convert", "ours", "-o", "theirs").err
+    assert "error[cannot-export] gpt2: " in result.err
+    assert "`attention`" in result.err
+    assert "error[cannot-export]: " in cli("convert", "ours", "-o", "theirs").err
     result = cli("convert", "ours", "-o", "theirs", "--to", "gpt")
-    assert 'unknown family "gpt"; did you mean' in result.err
+    assert "error[unknown-family]" in result.err
+    assert '"gpt"; did you mean "gpt2"?' in result.err
 
 
 @pytest.mark.thorough
 def test_a_head_that_the_family_does_not_have_is_refused() -> None:
     spec = paribus.spec("gpt2", *TINY, "tokenizer=bytes", "dropout=0.1", "objective.bias=true")
-    with pytest.raises(paribus.SpecError, match="`bias` of objective `clm` would be False, and is True"):
+    with raises_problem(paribus.SpecError, "cannot-export", "bias", "clm"):
         paribus.export(paribus.assemble(spec), "gpt2")
 
 
@@ -173,7 +177,7 @@ def test_an_empty_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_model_is_refused() -> None:
-    with pytest.raises(paribus.StoreError, match="a dict is not a supported model"):
+    with raises_problem(paribus.StoreError, "missing-model", "dict"):
         paribus.convert({"config": 1})
 
 

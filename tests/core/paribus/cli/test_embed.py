@@ -66,11 +66,12 @@ def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> N
 def test_an_output_file_is_validated_before_the_model_is_loaded(cli: Cli, bert: str, tmp_path: Path) -> None:
     result = cli("embed", bert, "A", "-o", str(tmp_path / "v.txt"))
     assert result.code == 2
-    assert "valid: a name that ends in .npy or .safetensors" in result.err
+    assert result.err.startswith("error[usage] --out: ")
+    assert ".npy or .safetensors" in result.err
     (tmp_path / "v.npy").write_text("mine")
     result = cli("embed", bert, "A", "-o", str(tmp_path / "v.npy"))
     assert result.code != 0
-    assert "exists, and files are never overwritten" in result.err
+    assert "error[not-empty]" in result.err
     assert (tmp_path / "v.npy").read_text() == "mine"
 
 

@@ -86,29 +86,31 @@ def test_prompts_are_read_from_a_file_or_stdin(
     monkeypatch.setattr(sys, "stdin", None)
     result = cli("generate", gpt)
     assert result.code == 2
-    assert result.err == (
-        "error[usage] PROMPT: missing PROMPT; valid: PROMPT as arguments, --file FILE, or lines on stdin\n"
-    )
-    assert "expected --file or texts, got --file and 1 texts" in cli("generate", gpt, "A", "--file", str(file)).err
+    assert result.err.startswith("error[usage] PROMPT: ")
+    assert result.err.count("\n") == 1
+    assert cli("generate", gpt, "A", "--file", str(file)).err.startswith("error[usage] PROMPT: ")
 
 
 @pytest.mark.thorough
 def test_invalid_input_is_reported_with_its_location_and_exit_code(cli: Cli, models: Path, gpt: str) -> None:
     result = cli("generate", gpt, "A", "--beam", "0")
     assert (result.code, result.out) == (2, "")
-    assert result.err == "error[out-of-range] beam: got 0; valid: ≥ 1; 1 takes the most probable token\n"
+    assert result.err.startswith("error[out-of-range] beam: got 0; valid: ≥ 1")
+    assert result.err.count("\n") == 1
     assert cli("generate", "nowhere", "A").code == 5
     assert cli("generate", gpt, "x" * 60).code == 4
     Path("odd.txt").write_bytes(b"fine\nnot \xff fine\n")
     result = cli("generate", gpt, "--file", "odd.txt")
     assert result.code == 4
-    assert result.err == "error[not-utf-8] (odd.txt:2): byte 0xff at offset 9 is not UTF-8; valid: a file in UTF-8\n"
+    assert result.err.startswith("error[not-utf-8] (odd.txt:2): byte 0xff at offset 9 ")
+    assert result.err.count("\n") == 1
     Path("empty.txt").write_bytes(b"\n")
-    assert "error[empty] PROMPT (empty.txt): the input is empty" in cli("generate", gpt, "--file", "empty.txt").err
-    assert "error[cannot-read] (no.txt): cannot read this file" in cli("generate", gpt, "--file", "no.txt").err
+    assert "error[empty] PROMPT (empty.txt): " in cli("generate", gpt, "--file", "empty.txt").err
+    assert "error[cannot-read] (no.txt): " in cli("generate", gpt, "--file", "no.txt").err
     result = cli("generate", str(models / "encoder-tiny"), "A")
     assert result.code == 2
-    assert "a model that was trained for mlm cannot generate" in result.err
+    assert result.err.startswith("error[cannot-write] objective: ")
+    assert "mlm" in result.err
 
 
 @pytest.mark.thorough
@@ -127,7 +129,7 @@ def test_masks_are_filled(cli: Cli, models: Path) -> None:
     assert both[5:7] == ["", "A<mask>"]
     document = json.loads(cli("fill-mask", name, "The <mask>th", "--top", "3", "--json").out)
     assert document == [{"text": "The <mask>th", "masks": [[candidate._asdict() for candidate in expected]]}]
-    assert "error[missing-mask] text: expected at least one `<mask>`, got none" in cli("fill-mask", name, "The").err
+    assert "error[missing-mask] text: " in cli("fill-mask", name, "The").err
 
 
 @pytest.mark.thorough

@@ -53,7 +53,8 @@ def test_the_version_is_printed(cli: Cli) -> None:
 def test_an_unknown_command_suggests_the_closest(cli: Cli) -> None:
     result = cli("lst")
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith('error[usage]: unknown command "lst"; did you mean "list"? valid: ')
+    assert result.err.startswith("error[usage]: ")
+    assert '"lst"; did you mean "list"? valid: ' in result.err
     assert "did you mean" not in cli("zzzzzz").err
 
 

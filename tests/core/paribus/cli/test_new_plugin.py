@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.problems import raises_problem
 
 import paribus
 from paribus.cli.main import main
@@ -163,30 +164,31 @@ def test_one_name_becomes_a_module_a_file_and_a_class(name: str, slot: str, modu
 
 @pytest.mark.parametrize("name", ["", "Cosine", "-x", "x-", "x.", "a b", "../x", "é", "x" * 65, "paribus-", "x\n"])
 def test_an_invalid_name_is_refused(name: str) -> None:
-    with pytest.raises(SpecError, match="for a component and a distribution; valid: lower-case letters"):
+    with raises_problem(SpecError, "bad-name", "64"):
         Plugin.named(name, "norm")
 
 
 def test_an_unknown_slot_is_refused_with_the_valid_slots(cli: Cli) -> None:
     result = cli("new-plugin", "x", "--slot", "atention")
     assert (result.code, result.out) == (2, "")
-    assert 'unknown slot "atention"; did you mean' in result.err
-    assert 'did you mean "attention"?' in result.err
+    assert result.err.startswith("error[unknown-slot]")
+    assert '"atention"; did you mean "attention"?' in result.err
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    ("name", "slot", "message"),
+    ("name", "slot", "owner"),
     [
-        ("gqa", "attention", "`attention.gqa` is already registered, by attention of paribus"),
-        ("norm", "corpus", "a plugin with this name is installed: norm of paribus"),
-        ("optim", "corpus", "a plugin with this name is installed: optim of paribus"),
+        ("gqa", "attention", "attention of paribus"),
+        ("norm", "corpus", "norm of paribus"),
+        ("optim", "corpus", "optim of paribus"),
     ],
 )
-def test_a_name_that_is_taken_is_refused(name: str, slot: str, message: str, cli: Cli) -> None:
+def test_a_name_that_is_taken_is_refused(name: str, slot: str, owner: str, cli: Cli) -> None:
     refused = cli("new-plugin", name, "--slot", slot)
     assert refused.code == 2
-    assert f"error[name-taken] paribus-{name}: {message}" in refused.err
+    assert f"error[name-taken] paribus-{name}: " in refused.err
+    assert owner in refused.err
     assert list(Path().iterdir()) == []
 
 
@@ -197,17 +199,18 @@ def test_a_name_that_hides_an_installed_module_is_refused(
     monkeypatch.syspath_prepend(tmp_path)
     refused = cli("new-plugin", "hiding", "--slot", "norm")
     assert refused.code == 2
-    assert "a module `paribus_hiding` is already installed" in refused.err
+    assert "error[name-taken] paribus-hiding: " in refused.err
+    assert "`paribus_hiding`" in refused.err
 
 
 def test_files_of_the_user_are_never_overwritten(cli: Cli) -> None:
     Path("full").mkdir()
     Path("full/notes.txt").write_text("mine")
     Path("file").touch()
-    for folder, reason in (("full", "contains files"), ("file", "is a file")):
+    for folder in ("full", "file"):
         result = cli("new-plugin", "x", "--slot", "norm", "-o", folder)
         assert result.code == 2
-        assert f"error[folder-not-empty] ({folder}): expected a new or empty folder, but this {reason}" in result.err
+        assert f"error[folder-not-empty] ({folder}): " in result.err
     assert [path.name for path in Path("full").iterdir()] == ["notes.txt"]
     Path("empty").mkdir()
     assert cli("new-plugin", "x", "--slot", "norm", "-o", "empty").code == 0
@@ -216,7 +219,7 @@ def test_files_of_the_user_are_never_overwritten(cli: Cli) -> None:
 def test_a_folder_that_cannot_be_written_is_reported(cli: Cli) -> None:
     result = cli("new-plugin", "x", "--slot", "norm", "-o", "/proc/nowhere")
     assert result.code == 5
-    assert "error[cannot-write] (/proc/nowhere): cannot write the plugin: " in result.err
+    assert "error[cannot-write] (/proc/nowhere): " in result.err
 
 
 def test_every_slot_has_exactly_one_template() -> None:

@@ -29,5 +29,5 @@ def test_only_a_page_of_this_command_is_overwritten(cli: Callable[..., Any]) -> 
     for name in ("study.yaml", "."):
         result = cli("report", "study.yaml", "-o", name)
         assert result.code == EXIT_STORE
-        assert "this file was not written by `paribus report`" in result.err
+        assert f"error[not-empty] ({name})" in result.err
     assert Path("study.yaml").read_bytes() == original
