@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextvars
+import copyreg
 import dataclasses
 import enum
 import functools
@@ -29,7 +30,7 @@ from paribus.storage.packages import find_package
 if TYPE_CHECKING:
     from paribus.registry.component_values import Walk
 
-HEAP_TYPE: Final = 1 << 9  # flag of a class that a `class` statement made
+HEAP_TYPE: Final = 1 << 9  # flag of a class that was made at run time, by a `class` statement or a C module
 SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, type(Ellipsis), type(NotImplemented))
 _NUMBERS: Final = (bool, int, float, complex, str, bytes)
 _CONTAINERS: Final = (tuple, list, dict, set, frozenset, types.MappingProxyType)
@@ -112,6 +113,8 @@ def _set(walk: Walk, value: Any, place: str) -> bytes:
 
 
 def _mapping(walk: Walk, value: Any, place: str) -> bytes:
+    if value is copyreg.dispatch_table:  # to which any module that is imported may add
+        return combine("dispatch table")
     items = dict.items(value) if isinstance(value, dict) else value.items()
     parts = [part for key, item in items for part in (walk.digest(key, place), _item(walk, key, item, place))]
     return _with_state(walk, value, place, combine("mapping", *parts))

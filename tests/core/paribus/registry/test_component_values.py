@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import importlib.util
 import json
@@ -279,6 +280,13 @@ def test_what_a_function_imports_to_read_at_run_time_is_named(
     line = file.read_text().splitlines().index(f"    {statement}") + 1
     assert f"`{name}` is read at run time" in reason
     assert f"(mine.py:{line})" in reason
+
+
+def test_what_imported_modules_add_to_the_table_of_copies_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    component = type("Mine", (), {"table": copyreg.dispatch_table})
+    first = component_values(component)
+    monkeypatch.setitem(copyreg.dispatch_table, type("New", (), {}), lambda new: (type(new), ()))
+    assert component_values(component) == first
 
 
 def test_arrays_count_with_their_fields_and_masks() -> None:
