@@ -29,7 +29,6 @@ from paribus.registry import index as read_index
 from paribus.registry.component_values import component_values
 from paribus.registry.loaded_sources import loaded_sources
 from paribus.specs import resolved
-from paribus.train.trial import TrialContext, run_trial
 
 NUMBERS = count()
 PLUGIN = '''
@@ -180,8 +179,8 @@ def test_a_large_package_counts_by_its_version(tmp_path: Path, monkeypatch: pyte
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         importlib.invalidate_caches()
-        process = in_process(f"print(identity(read_index(plugins=[{str(file)!r}])))", {"PYTHONPATH": str(site)})
-        identities.append(process)
+        code = f"sys.path.insert(0, {str(site)!r}); print(identity(read_index(plugins=[{str(file)!r}])))"
+        identities.append(in_process(code, {}))
         (info / "METADATA").unlink()
         info.rmdir()
     assert source(identities[0]) != source(identities[1])
@@ -526,6 +525,8 @@ SMALL = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=16", "da
 
 
 def train_one_step(folder: Path, registry: Registry, preset: str, *overrides: str) -> None:
+    from paribus.train.trial import TrialContext, run_trial  # for seconds, and other processes import this file
+
     steps = ("trainer.max_steps=1", "trainer.accelerator=cpu")
     run_trial(resolved(preset, *steps, *overrides, registry=registry), registry, TrialContext("0" * 24, folder))
 
@@ -576,7 +577,7 @@ def test_generated_components_have_one_identity_in_every_process(generated: Path
         f"make = module_maker(open({str(file)!r}).read(), __import__('pathlib').Path({str(generated)!r}))\n"
         f"print(component_values(make(['a', 2.5, b'x', None] * {len(names)})).digest)"
     )
-    assert len({in_process(code, {"PYTHONHASHSEED": seed}) for seed in ("1", "2", "3")}) == 1
+    assert len({in_process(code, {"PYTHONHASHSEED": seed}) for seed in ("1", "2")}) == 1
 
 
 @pytest.mark.thorough
