@@ -94,9 +94,11 @@ def _generated(session: Session, model: Model, texts: list[str], **options: Any)
 
     import paribus
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    if not console.is_terminal:
+        return paribus.generate(model, texts, registry=session.registry(), **options)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("tokens", total=None)
         options["on_progress"] = lambda done, total: bar.update(task, completed=done, total=total)
         return paribus.generate(model, texts, registry=session.registry(), **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,7 +133,7 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
     # No refresh thread: a process with threads cannot be forked for a trial on several devices.
     console = Console(stderr=True)
     bar = Progress(*columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal)
-    with store.lock(trial.identity) as claim, bar:
+    with store.lock(trial.identity) as claim, bar if console.is_terminal else nullcontext():
         from paribus.inference.generate import translate_validation
         from paribus.runner.signals import StopRequest, catch_signals
         from paribus.specs.trainer_options import max_seconds

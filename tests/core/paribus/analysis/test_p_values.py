@@ -88,7 +88,7 @@ def test_the_ends_of_the_distribution_neither_overflow_nor_hang() -> None:
     assert t_cdf(0, 3) == t_cdf(1e-320, 3) == 0.5
     assert t_quantile(0.5, 3) == 0
     assert t_cdf(-1e300, 0.01) == pytest.approx(0, abs=1e-2)
-    assert t_quantile(1e-300, 4) == pytest.approx(scipy.stats.t.ppf(1e-300, 4), rel=1e-9)
+    assert t_quantile(1e-300, 4) == pytest.approx(-((3 / 1e-300) ** 0.25), rel=1e-9)  # the tail is 3 / t^4
     assert t_quantile(1e-6, 0.01) < -1e300  # the true one is beyond what a float holds
 
 

@@ -120,7 +120,7 @@ def test_reports_of_different_machines_exit_with_6_unless_accepted(
             "invalid-fail-condition",
             "--fail-if",
         ),
-        (["compare-benchmarks", "a.json", "a.json", "--strict"], EXIT_SPEC, "usage", "'--strict'"),
+        (["compare-benchmarks", "a.json", "a.json", "--strict"], EXIT_SPEC, "usage", "--strict"),
         (["compare-trials", "a", "b", "--strict", "--across-machines"], EXIT_SPEC, "usage", "--across-machines"),
         (["compare", "quickstart", "other"], EXIT_SPEC, "usage", "(other)"),
         (["compare", "a.json"], EXIT_SPEC, "unknown-study", '"a.json"'),
