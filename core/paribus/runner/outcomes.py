@@ -9,14 +9,17 @@ import signal
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import dropwhile
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, escape_unprintable
 from paribus.runner.signals import STOP_SIGNALS
 from paribus.slots.launcher import JobEnded
+from paribus.storage.packages import package_of_file
 from paribus.storage.store import LOG, State, Store, Trial
 
+_CORE: Final = Path(__file__).parents[1]
 # Exit codes of a worker besides those of `paribus.errors`, as in sysexits.h.
 EXIT_MEMORY: Final = 71
 EXIT_RETRY: Final = 74  # a disk or a machine failed, and may not fail the next time
@@ -70,10 +73,15 @@ def one_line(error: BaseException) -> str:
 
 
 def last_frame(error: BaseException) -> str:
-    """Return the last frame of a traceback outside of torch and Lightning: `mine.py:12, in forward`."""
+    """Return the frame to look at: `mine.py:12, in forward`.
+
+    It is the last one of a component that the engine calls, or else the last one outside of torch and Lightning.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    user_frames = [frame for frame in frames if not {"torch", "lightning"} & set(PurePath(frame.filename).parts)]
-    last = next(iter((user_frames or frames)[-1:]), None)
+    called = dropwhile(lambda frame: not PurePath(frame.filename).is_relative_to(_CORE), frames)
+    component_frames = [frame for frame in called if package_of_file(frame.filename) is None]
+    own_frames = [frame for frame in frames if not {"torch", "lightning"} & set(PurePath(frame.filename).parts)]
+    last = next(iter((component_frames or own_frames or frames)[-1:]), None)
     return f"{last.filename}:{last.lineno}, in {last.name}" if last else ""
 
 

@@ -187,7 +187,7 @@ ONE_TABLE: Final = ("one-at-a-time", "grid", "list", "leave-one-out")  # designs
 
 def check_looks(validator: Validator, keys: StudyKeys, seeds: int) -> tuple[int, ...]:
     """Return the numbers of seeds at which verdicts are taken, ending with all; empty without early stopping."""
-    if keys.stop is None:
+    if keys.stop is None or any(problem.path == "seeds" for problem in validator.problems):
         return ()
     if keys.tune is not None:
         message = "early stopping looks at all tables at once, and a tuned table has no trials until tuning has ended"
@@ -195,14 +195,15 @@ def check_looks(validator: Validator, keys: StudyKeys, seeds: int) -> tuple[int,
     if keys.design and keys.design not in ONE_TABLE:
         message = f"the design `{keys.design}` also compares variants with each other, so it needs all seeds of each"
         validator.add_error("incompatible-options", ("stop",), message, join_names(ONE_TABLE))
-    looks, valid = keys.stop.looks, f"increasing numbers of seeds from 2 to {seeds}, which is all: [3, {seeds}]"
-    if looks is None:
-        looks = default_looks(seeds)
-        if len(looks) == 1:
-            message = f"{seeds} seeds are too few to stop early"
-            validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
+    looks = default_looks(seeds) if keys.stop.looks is None else keys.stop.looks
+    valid = f"increasing numbers of seeds from 2 to {seeds}, which is all: [{min(3, seeds - 1)}, {seeds}]"
+    if seeds < 3 or (keys.stop.looks is None and len(looks) == 1):
+        message = f"{seeds} seeds are too few to stop early"
+        validator.add_error("unused-option", ("stop",), message, "seeds: 4, or more")
     elif len(looks) < 2 or looks[0] < 2 or any(later <= look for look, later in pairwise(looks)):
-        validator.add_error("wrong-type", ("stop", "looks"), f"expected increasing numbers, got {list(looks)}", valid)
+        validator.add_error(
+            "wrong-type", ("stop", "looks"), f"expected two or more increasing numbers, got {list(looks)}", valid
+        )
     elif looks[-1] != seeds:
         message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"
         validator.add_error("wrong-type", ("stop", "looks"), message, valid)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
 import pytest
 import torch
 
 from paribus.errors import EXIT_DATA, EXIT_FAILED, EXIT_STORE, DataError, Problem, StoreError
+from paribus.models.distributed import run_distributed
 from paribus.runner.outcomes import EXIT_MEMORY, EXIT_RETRY, MAX_LENGTH, Failure, describe_failure, one_line
 
 
@@ -30,6 +32,15 @@ def test_the_reported_frame_is_the_caller_of_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as caught:
         torch.nn.Linear(2, 2)(torch.ones(1, 3))
     assert describe_failure(caught.value).frame.endswith(", in test_the_reported_frame_is_the_caller_of_torch")
+
+
+def test_the_reported_frame_is_that_of_the_component_that_calls_a_library() -> None:
+    def document(*_: object) -> dict[str, object]:
+        return dict(json.loads("{"))
+
+    with pytest.raises(json.JSONDecodeError, match="Expecting property name") as caught:
+        run_distributed({}, document)  # by the engine, as a trial does
+    assert describe_failure(caught.value).frame.endswith(", in document")
 
 
 def test_a_user_error_keeps_its_problems_and_exit_code() -> None:

@@ -70,6 +70,8 @@ def test_looks_may_be_listed(tmp_path: Path) -> None:
         ({"stop": {"looks": [1, 5]}}, "wrong-type", ("stop.looks", "2", "5")),
         ({"stop": {"looks": [4, 4, 5]}}, "wrong-type", ("stop.looks",)),
         ({"stop": {"looks": 3}}, "wrong-type", ("stop.looks", "3")),
+        ({"stop": {"looks": [3]}, "seeds": 3}, "wrong-type", ("stop.looks", "[2, 3]")),
+        ({"stop": {"looks": [2]}, "seeds": 2}, "unused-option", ("stop", "2", "seeds: 4")),
         ({"stop": "when-decided", "seeds": 3}, "unused-option", ("stop", "3", "seeds: 4")),
         ({"stop": "when-decided", "design": "ladder"}, "incompatible-options", ("ladder",)),
         (
@@ -82,6 +84,12 @@ def test_looks_may_be_listed(tmp_path: Path) -> None:
 def test_an_invalid_stop_is_refused(changes: Mapping[str, Any], code: str, values: tuple[str, ...]) -> None:
     with raises_problem(SpecError, code, *values):
         study({**STUDY, **changes})
+
+
+def test_seeds_that_cannot_be_read_are_one_error() -> None:
+    with raises_problem(SpecError, "wrong-type", "seeds", "two") as raised:
+        study({**STUDY, "stop": "when-decided", "seeds": "two"})
+    assert len(raised.value.problems) == 1
 
 
 def ended(heard: list[Event]) -> int:
