@@ -39,7 +39,7 @@ NEUTRAL_EDITS: Final[Mapping[str, tuple[Edit, ...]]] = {
     "a new option has the old behaviour by default": (
         ("datamodule/data.py", "    bucket: int = 0  #", "    newest_first: bool = False\n    bucket: int = 0  #"),
     ),
-    "an annotation is added": (("train/trial.py", "CHECKPOINTS = ", "CHECKPOINTS: Final = "),),
+    "an annotation is added": (("train/trial.py", "DEFAULT_STEPS = ", "DEFAULT_STEPS: Final = "),),
     "imports are in another order": (
         ("evidence/digests.py", "import hashlib\nfrom collections.abc", "from collections.abc"),
         ("evidence/digests.py", "import numpy as np\n", "import hashlib\n\nimport numpy as np\n"),
@@ -59,6 +59,7 @@ NEUTRAL_EDITS: Final[Mapping[str, tuple[Edit, ...]]] = {
     ),
     "a slice has its start": (("random_keys.py", "_hash(parts)[:4]", "_hash(parts)[0:4]"),),
 }  # fmt: skip
+LOSS: Final = "return (loss if auxiliary is None"
 MOVED: Final = ("constant_tensor", "tensor_constant")  # a module of `parts`
 
 
@@ -69,6 +70,12 @@ def edit(tree: Path, *edits: Edit) -> None:
         source = path.read_text()
         assert text in source, f"{name} has changed: {text}"
         path.write_text(source.replace(text, replacement))
+
+
+def test_every_edit_has_its_text() -> None:
+    for edits in NEUTRAL_EDITS.values():
+        assert edits[0][1] in (PACKAGE / edits[0][0]).read_text(), edits[0]
+    assert LOSS in (PACKAGE / "models/lightning_module.py").read_text()
 
 
 def move_module(tree: Path) -> None:
@@ -301,8 +308,7 @@ def test_edits_that_change_no_number_join_the_list(tree: Path) -> None:
 
 @pytest.mark.slow
 def test_an_edit_in_the_fifteenth_digit_is_found_and_begins_an_epoch(tree: Path) -> None:
-    loss = "return (loss if auxiliary is None"
-    edit(tree, ("models/lightning_module.py", loss, "return (loss * (1 + 2e-15) if auxiliary is None"))
+    edit(tree, ("models/lightning_module.py", LOSS, "return (loss * (1 + 2e-15) if auxiliary is None"))
     result = numerics(tree, "--only", "precision-64")
     assert result.exit_code == 1
     assert "loss at step 1" in result.output
