@@ -191,7 +191,7 @@ def _compiled(
     groups = [[data.step(step * accumulated + part) for part in range(accumulated)] for step in range(count)]
     expected = [loss_and_gradients(model, *batches) for batches in groups]
     counters.clear()
-    layers = configure_layers(model, {"compile": options}, bench.device)
+    layers = configure_layers(model, {"compile": options, "accumulate_grad_batches": accumulated}, bench.device)
     errors = []
     for batches, (loss, gradients) in zip(groups, expected, strict=True):
         compiled_loss, compiled_gradients = loss_and_gradients(model, *batches)

@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=9.0, help="length of this call; default: 9")
     parser.add_argument("--steps", type=int, default=1000, help="steps of a trial; default: 1000")
+    parser.add_argument("--batch", type=int, default=32, help="sequences in a step; default: 32")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time on this GPU; default: 1")
     parser.add_argument("--megabytes", type=float, default=150, help="amount of text; default: 150")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on a CPU")
     options = parser.parse_args(argv)
@@ -54,24 +56,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_text(unfinished, int(options.megabytes * 1e6))
         unfinished.replace(text)  # all of it, so that a call that is killed leaves no part
     study = options.work / "gpt2-positions.yaml"
-    document = json.dumps(study_document(text, options.steps, rehearse=options.rehearse), indent=1)
+    document = json.dumps(study_document(text, options, rehearse=options.rehearse), indent=1)
     study.write_text(document + "\n", encoding="utf-8")
     store = ["--store", str(options.work / "runs")]
-    code = run_until(end, "run", str(study), *store, "--jobs", "1", "--no-timing")
+    code = run_until(end, "run", str(study), *store, "--jobs", str(options.jobs), "--no-timing")
     if code in (EXIT_OK, EXIT_FAILED):  # all trials ended; 1: a trial or a verdict failed, as the table says
         paribus("compare", str(study), *store, "--results", str(options.results))
     paribus("status", str(study), *store)
     return code
 
 
-def study_document(text: Path, steps: int, *, rehearse: bool) -> dict[str, Any]:
+def study_document(text: Path, options: argparse.Namespace, *, rehearse: bool) -> dict[str, Any]:
     """Return the study."""
     base: dict[str, Any] = {
         "preset": "gpt2",
         "position": {"name": "rope"},
         "dropout": 0.0,
         "corpus": {"name": "text", "path": [str(text.absolute() / "*.jsonl")], "field": "text"},
-        "data": {"batch": 32, "validation": 256, "evaluations": 4},
+        "data": {"batch": options.batch, "validation": 256, "evaluations": 4},
         "trainer": {"precision": "bf16-mixed", "compile": True, "gradient_clip_val": 1.0},
     }
     if rehearse:
@@ -82,7 +84,8 @@ def study_document(text: Path, steps: int, *, rehearse: bool) -> dict[str, Any]:
         "base": base,
         "vary": {"position": list(POSITIONS[:1] if rehearse else POSITIONS)},
         "seeds": 2 if rehearse else 3,
-        "budget": {"steps": steps},
+        "budget": {"steps": options.steps},
+        "launcher": {"name": "local", "per_gpu": options.jobs},
         "metric": {"name": "val/clm/loss", "better": "lower", "margin": 0.02},
     }
 

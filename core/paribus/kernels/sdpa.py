@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paribus.parts.attend import DensePlan, all_pairs, dense_plan
 from paribus.parts.batch import TokenLayout
@@ -15,6 +17,8 @@ from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pa
 from paribus.parts.heads import repeat_heads
 from paribus.parts.visibility import Visibility
 
+# cuDNN, which torch prefers on Hopper, takes 12 ms or more to plan each new number of keys: in decoding, each step.
+ONE_QUERY_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 PRODUCTS_FROM = 2**18  # elements of the keys; with fewer, the fused kernel has fewer calls
 
 
@@ -69,8 +73,10 @@ class Sdpa:
             mask = bias if mask is None else bias + mask
         if content is not None and content.sinks is not None:
             k, v, mask = with_sinks(k, v, mask, content.sinks, q.shape[2])
-        if k.shape[1] != q.shape[1] and q.shape[2] == 1:
-            return _one_query(q, k, v, mask, plan.scale, dropout)
+        if q.shape[2] == 1:
+            with sdpa_kernel(ONE_QUERY_BACKENDS) if q.is_cuda else nullcontext():
+                attend = fused_attention if k.shape[1] == q.shape[1] else _one_query
+                return attend(q, k, v, mask, plan.scale, dropout)
         return fused_attention(q, k, v, mask, plan.scale, dropout, causal=mask_plan.causal)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,8 +18,10 @@ from paribus.parts.batch import IGNORED
 
 MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden states do
 # Logits of one chunk. On a CPU 24 MiB in float32: malloc reuses blocks of up to 32 MiB, and its heap grows more with
-# those near this limit. A GPU takes larger ones, whose products take longer than adding gradients.
-CHUNK_LOGITS: Final = {"cpu": 6 << 20, "cuda": 1 << 27}
+# those near this limit. A GPU takes 1 GiB in bfloat16: with seven chunks, the CPU of an H200 took longer to start the
+# kernels of a step of GPT-2 than the GPU took to run them.
+CHUNK_LOGITS: Final = {"cpu": 6 << 20, "cuda": 1 << 29}
+TILE: Final = 128  # positions of a chunk on a GPU are a multiple, as its products prefer
 TILE: Final = 128  # positions of a larger chunk on a GPU are a multiple, as its products prefer
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
@@ -59,7 +62,7 @@ def summed_cross_entropy(
     Each chunk computes its gradients in the forward pass, so that nothing is computed twice. `call`: `head_loss` or its
     compiled form.
     """
-    positions = _chunk_positions(classes, hidden.device)
+    positions = _chunk_positions(classes, labels.numel(), hidden.device)
     if labels.numel() <= positions or torch.compiler.is_compiling():
         return call(head, hidden, labels, smoothing)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))  # none without gradients
@@ -84,19 +87,22 @@ def map_in_chunks(
     """
     leading = hidden.shape[:-1]
     tensors = [hidden.detach().flatten(0, -2), *(other.flatten(0, len(leading) - 1) for other in others)]
-    positions = _chunk_positions(classes, hidden.device)
+    positions = _chunk_positions(classes, len(tensors[0]), hidden.device)
     with torch.no_grad():
         results = [function(*chunks) for chunks in zip(*(tensor.split(positions) for tensor in tensors), strict=True)]
     columns = zip(*(result if isinstance(result, tuple) else (result,) for result in results), strict=True)
     return tuple(torch.cat(column).unflatten(0, leading) for column in columns)
 
 
-def _chunk_positions(classes: int, device: torch.device) -> int:
-    """Return the number of positions whose logits are computed together; unlimited for few classes."""
+def _chunk_positions(classes: int, count: int, device: torch.device) -> int:
+    """Return how many of `count` positions have their logits computed together; unlimited for few classes."""
     if classes < MIN_CLASSES:
         return sys.maxsize
     positions = max(1, CHUNK_LOGITS.get(device.type, CHUNK_LOGITS["cpu"]) // classes)
-    return positions if device.type == "cpu" or positions < TILE else positions - positions % TILE
+    if device.type == "cpu" or positions < TILE:
+        return positions
+    equal = math.ceil(count / math.ceil(count / positions)) if count else 1  # one length, so one compiled graph
+    return min(positions - positions % TILE, TILE * math.ceil(equal / TILE))
 
 
 def _leaves(output: Tensor) -> list[Tensor]:

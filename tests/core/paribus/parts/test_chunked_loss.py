@@ -292,14 +292,17 @@ def test_chunks_have_the_same_losses_in_two_processes(
 
 
 @pytest.mark.parametrize(
-    ("device", "classes", "positions"),
+    ("device", "classes", "count", "positions"),
     [
-        ("cuda", 4095, sys.maxsize),
-        ("cuda", 50_304, 2560),
-        ("cuda", 1 << 21, 64),
-        ("cpu", 50_304, 125),
-        ("cpu", 32_000, 196),
+        ("cuda", 4095, 16_384, sys.maxsize),
+        ("cuda", 50_304, 16_384, 8192),
+        ("cuda", 50_304, 25_000, 8448),
+        ("cuda", 50_304, 100, 128),
+        ("cuda", 50_304, 0, 128),
+        ("cuda", 1 << 23, 16_384, 64),
+        ("cpu", 50_304, 16_384, 125),
+        ("cpu", 32_000, 16_384, 196),
     ],
 )
-def test_large_chunks_on_a_gpu_have_whole_tiles_of_positions(device: str, classes: int, positions: int) -> None:
-    assert chunked_loss._chunk_positions(classes, torch.device(device)) == positions
+def test_chunks_on_a_gpu_are_equal_and_have_whole_tiles(device: str, classes: int, count: int, positions: int) -> None:
+    assert chunked_loss._chunk_positions(classes, count, torch.device(device)) == positions
