@@ -21,8 +21,8 @@ from paribus.registry.function_code import changed_globals, combine, digest_code
 from paribus.registry.return_types import MARK
 from paribus.registry.run_time_reads import READING_MODULES, reader_ids, reads_state, reads_the_clock
 from paribus.registry.value_digests import HEAP_TYPE, SCALARS, UndigestedError, digest_scalar, digest_value, name_of
-from paribus.storage.code_hash import CodeHashes, source_root
-from paribus.storage.packages import Package, find_package, package_of_file
+from paribus.storage.code_hash import CodeHashes
+from paribus.storage.packages import Package, find_package, package_of_file, source_root
 
 LEVELS: Final = 400  # of values in each other
 FRAMES: Final = 10  # of Python for each level
@@ -68,6 +68,7 @@ class Walk:
         self._depths: dict[int, int] = {}  # of what is being digested
         self._roots: dict[str, None] = {}
         self._known_files: dict[str, Path | None] = {}
+        self._own_package = find_package(component.__module__.partition(".")[0])
         self._readers = reader_ids()
 
     def values(self) -> ComponentValues:
@@ -159,10 +160,14 @@ class Walk:
         return self.fields("module", own, value.__name__.rpartition(".")[2])
 
     def is_library(self, package: Package | None) -> bool:
-        """Return whether code of a package counts by its name; the version of a large one is added."""
-        if package is None:
+        """Return whether code of a package counts by its name and version, and note the version.
+
+        The component's own package does not, however it is installed. For a component that has a fingerprint, or that
+        computes nothing, no version counts: which of the packages that it can import are installed changes no number.
+        """
+        if package is None or (package == self._own_package and not package.ignored):
             return False
-        if package.version:
+        if package.version and self.slot not in _READING_SLOTS:
             self.versions.add(package.version)
         return package.ignored or bool(package.version)
 

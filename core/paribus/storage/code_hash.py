@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, final
 
 from paribus.errors import StoreError
 from paribus.storage.atomic import cache_folder, make_folder, read_json, write_json
-from paribus.storage.packages import SITES, find_package
+from paribus.storage.packages import SITES, find_package, source_root
 
 LENGTH: Final = 32  # hexadecimal digits of a hash in the cache: 128 bits
 CAPACITY: Final = 1024  # files in the cache
@@ -201,14 +201,6 @@ def dependencies(files: Iterable[Path], hashes: CodeHashes, *, external: bool = 
             visited.add(item)
             queue.extend(hashes.imported(item, external=external))
     return Dependencies(frozenset(visited), frozenset(versions))
-
-
-@lru_cache(maxsize=1024)
-def source_root(folder: Path) -> Path:
-    """Return the folder that holds the top-level package of a folder: itself, if it is in no package."""
-    while (folder / "__init__.py").exists():
-        folder = folder.parent
-    return folder
 
 
 def _imported(path: Path, source: bytes, *, external: bool) -> Iterator[Path | str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import copyreg
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -184,6 +186,94 @@ def test_a_large_package_counts_by_its_version(tmp_path: Path, monkeypatch: pyte
         (info / "METADATA").unlink()
         info.rmdir()
     assert source(identities[0]) != source(identities[1])
+
+
+def install(site: Path, name: str, source: str, *, origin: str = "index") -> Path:
+    """Write an installed distribution of one package, from an `origin`; return the file of its code."""
+    file, info = site / name / "__init__.py", site / f"{name}-1.0.dist-info"
+    file.parent.mkdir(parents=True)
+    info.mkdir()
+    file.write_text(source)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    if origin != "unlisted":
+        digest = base64.urlsafe_b64encode(hashlib.sha256(source.encode()).digest()).rstrip(b"=").decode()
+        (info / "RECORD").write_text(f"{name}/__init__.py,sha256={digest},{len(source)}\n")
+    if origin == "folder":
+        (info / "direct_url.json").write_text('{"url": "file:///home/me/helper", "dir_info": {}}')
+    if origin == "edited":
+        file.write_text(source + "SCALE = 2.0\n")
+    return file
+
+
+def user_of(helper: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a component that computes with `scaled` of a module."""
+    (folder / f"user_of_{helper}.py").write_text(plugin("scaled(1.0)", f"from {helper} import scaled"))
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(f"user_of_{helper}").Mine
+
+
+STATEFUL = "STATE = []\n\ndef scaled(x):\n    STATE.append(x)\n    return 2 * x\n"
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "target"])  # `target`: of `pip install --target`
+def test_a_package_from_an_index_counts_by_its_version_and_not_by_its_state(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"helper_{next(NUMBERS)}"
+    install(tmp_path / folder, name, STATEFUL)
+    monkeypatch.syspath_prepend(tmp_path / folder)
+    component = user_of(name, tmp_path, monkeypatch)
+    first = component_values(component)
+    assert component().factor(0, 1) == 2.0
+    assert component_values(component) == first
+    assert first.versions == (f"{name} 1.0",)
+
+
+@pytest.mark.parametrize("origin", ["folder", "edited", "unlisted"])
+def test_a_package_of_the_user_counts_by_its_source_and_values(
+    origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"helper_{next(NUMBERS)}"
+    helper = install(tmp_path / "site-packages", name, STATEFUL, origin=origin)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    component = user_of(name, tmp_path, monkeypatch)
+    first = component_values(component)
+    assert str(helper) in first.files
+    assert first.versions == ()
+    monkeypatch.setattr(f"{name}.STATE", [3.0])
+    assert component_values(component).digest != first.digest
+
+
+def test_values_in_the_package_of_a_plugin_count_however_it_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"plugin_{next(NUMBERS)}"
+    install(tmp_path / "site-packages", name, plugin("SCALE", "SCALE = 2.0"))
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    component = importlib.import_module(name).Mine
+    first = component_values(component, "schedule")
+    monkeypatch.setattr(f"{name}.SCALE", 3.0)
+    assert component_values(component, "schedule").digest != first.digest
+
+
+@pytest.mark.thorough
+def test_no_built_in_component_depends_on_which_optional_packages_are_installed(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values() -> dict[str, Any]:
+        entries = registry.index.entries.items()
+        return {
+            f"{slot}.{name}": component_values(registry.get(slot, name), slot) for slot, its in entries for name in its
+        }
+
+    before = values()
+    for name in ("pyarrow", "datasets", "submitit", "sklearn", "sacrebleu", "transformers"):
+        install(tmp_path / "site-packages", name, STATEFUL)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    after = values()
+    changed = {name: after[name].versions for name in before if before[name] != after[name]}
+    assert changed == {"measure.translation": ("sacrebleu 1.0",)}  # which cannot compute without it
 
 
 def test_a_file_that_is_read_at_import_counts(tmp_path: Path) -> None:
