@@ -81,12 +81,17 @@ def _unfinished_notes(selected: Sequence[TrialEntry]) -> Iterator[str]:
 
 
 def _failure_notes(selected: Sequence[TrialEntry]) -> Iterator[str]:
-    failed = [entry for entry in selected if entry.record is None and entry.state in FAILED_STATES]
-    for entry in failed[:MAX_FAILURES]:
-        reason = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
-        yield f"{entry.variant} seed {entry.seed}: {entry.state}: {reason}"
-    if len(failed) > MAX_FAILURES:
-        yield f"{len(failed) - MAX_FAILURES} more failed"
+    """Yield why trials failed, each reason once."""
+    groups: dict[tuple[str, str], list[TrialEntry]] = {}
+    for entry in selected:
+        if entry.record is None and entry.state in FAILED_STATES:
+            reason = str((entry.failure or {}).get("reason") or "no reason is known").partition("\n")[0]
+            groups.setdefault((entry.state, reason), []).append(entry)
+    for (state, reason), (first, *others) in [*groups.items()][:MAX_FAILURES]:
+        count = f" and {len(others)} more" if others else ""
+        yield f"{first.variant} seed {first.seed}{count}: {state}: {reason}"
+    if len(groups) > MAX_FAILURES:
+        yield f"{sum(map(len, [*groups.values()][MAX_FAILURES:]))} more failed"
 
 
 def _count_text(entries: Sequence[TrialEntry]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from paribus.cli.console import Session, note, out, out_json, store_option, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.storage.store import LOG_HINT
 
 if TYPE_CHECKING:
     from paribus.planning.api import PlannedStudy
@@ -72,9 +73,8 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     else:
         for line in table([(name, _state_counts(rows, name)) for name in dict.fromkeys(map(_label, rows))]):
             out(line)
-    for row in rows:
-        if row["reason"]:
-            note(f"{_label(row)}, seed {row['seed']}: {row['state']}: {row['reason']}")
+    for line in _failure_notes(rows):
+        note(line)
     notes = [*stale_notes(planned, session.command("verify", study, store=store)), *pending_notes(planned.plan.tuned)]
     if any(setting.untimed for setting in planned.plan.settings):
         from paribus.runner.match_time import unsolved_matches
@@ -107,6 +107,17 @@ def trial_states(planned: PlannedStudy) -> dict[str, str]:
 def _failure_reason(store: Store, identity: str, state: str) -> str:
     failure = None if state in HEALTHY else store.failure(identity)
     return f"{failure['reason']}{store.log_hint(identity)}" if failure is not None else ""
+
+
+def _failure_notes(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield why trials failed, each reason once, with the log of the first trial that has it."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["reason"]:
+            groups.setdefault((row["state"], row["reason"].partition(LOG_HINT)[0]), []).append(row)
+    for (state, _), (first, *others) in groups.items():
+        count = f", and {len(others)} more" if others else ""
+        yield f"{_label(first)}, seed {first['seed']}{count}: {state}: {first['reason']}"
 
 
 def _step(store: Store, identity: str, state: str) -> dict[str, int]:

@@ -75,6 +75,7 @@ class StudyProgress:
         self._start = time.monotonic()
         self._last_refresh = 0.0
         self._has_shown_loss = False
+        self._reasons: dict[str, str] = {}  # why trials ended -> the first of them
 
     def __enter__(self) -> StudyProgress:
         from rich.console import Console
@@ -145,7 +146,9 @@ class StudyProgress:
     def _print_end(self, trial: Trial, event: Event) -> None:
         if event.state != "done":
             log = "" if event.state in ("interrupted", "diverged") else self.planned.store.log_hint(trial.identity)
-            self._print(f"{trial.label}: {event.state}: {event.text or self._divergence(trial)}{log}")
+            reason = event.text or self._divergence(trial)
+            known = self._reasons.setdefault(reason, trial.label)
+            self._print(f"{trial.label}: {event.state}: {reason if known == trial.label else f'same as {known}'}{log}")
         elif self._is_log:
             remaining = self._remaining()
             note(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")

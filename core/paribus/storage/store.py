@@ -30,6 +30,7 @@ TRIAL = "trial.json"
 FAILURE = "failure.json"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
+LOG_HINT = "; its log: "
 CHECKPOINTS = "checkpoints"  # folder of a trial
 LOGS = "logs"  # output of loggers, for all trials
 LOOKS = "looks.jsonl"
@@ -134,7 +135,7 @@ class Store:
     def log_hint(self, identity: str) -> str:
         """Return `; its log: PATH` for the end of a message, if the trial has a log."""
         log = self.folder(identity) / LOG
-        return f"; its log: {log}" if log.is_file() else ""
+        return f"{LOG_HINT}{log}" if log.is_file() else ""
 
     def lock(self, identity: str) -> TrialLock:
         return TrialLock(self.folder(identity), self.host)

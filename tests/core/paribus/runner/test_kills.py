@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -89,7 +90,7 @@ def run(tmp_path: Path, trials: list[Trial]) -> Iterator[Run]:
     begun: list[subprocess.Popen[str]] = []
 
     def start(*, fork: bool = True, **rules: Any) -> subprocess.Popen[str]:
-        documents = json.dumps([trial.document() for trial in trials])
+        documents = json.dumps([dataclasses.asdict(trial) for trial in trials])
         process = subprocess.Popen(
             [sys.executable, "-c", RUNNER, str(tmp_path), documents, json.dumps({"jobs": 2, **rules}), str(fork)],
             stdout=subprocess.PIPE,
