@@ -340,6 +340,7 @@ def _decoding(bench: Bench, model: Model, batch: int, context: int, new: int, ro
     for layer in states.layers:
         for cached in layer["attention"].values():
             cached.normal_()
+    states.extend(TokenLayout(torch.arange(context, device=bench.device).unsqueeze(0)))
     states.past = context
 
     @torch.no_grad()

@@ -25,7 +25,9 @@ Mask = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """Function of a score and the indices of batch, head, query and key; returns a score."""
 
-MIN_QUERIES: Final = 128  # size of a block; a mask of fewer queries is no larger than the blocks that flex would skip
+BLOCK: Final = 128  # queries and keys of a block
+MASK_ENTRIES: Final = 1 << 26  # pairs whose mask is in memory at a time
+MIN_QUERIES: Final = BLOCK  # a mask of fewer queries is no larger than the blocks that flex would skip
 MIN_WIDTH: Final = 16  # smallest head width of the fused products
 COMPILED_KINDS: Final = 64  # kinds of masks and scores in a process; torch computes further ones unfused
 
@@ -133,26 +135,48 @@ def _entry(vector: Tensor, batch: Tensor, row: Tensor) -> Tensor:
 
 
 def block_mask(plan: AttentionPlan, queries: int, keys: int, like: Tensor) -> BlockMask | None:
-    """Return the mask of blocks to compute; None if every key is visible to every query."""
+    """Return the mask of blocks to compute; None if every key is visible to every query.
+
+    The mask of pairs is made for some queries at a time, by plain operations: torch's `create_block_mask` needs memory
+    for all pairs, or a compiler, which was not done with 16,384 tokens after a minute and a half.
+    """
     window_by_index = plan.k.documents is None and not plan.request.has_order
     conditions = pair_conditions(plan.request.visibility, plan.q, plan.k, window_by_index=window_by_index)
     if not conditions:
         return None
     batch = max(side.shape[0] for condition in conditions for side in (condition.queries, condition.keys))
-    mask: BlockMask = _blocks(like)(mask_function(conditions), batch, None, queries, keys, device=str(like.device))
-    return mask
+    rows = max(BLOCK, MASK_ENTRIES // (batch * keys) // BLOCK * BLOCK)
+    any_visible, all_visible = [], []
+    for start in range(0, queries, rows):
+        holding = (it.holds(it.queries[:, start : start + rows, None], it.keys[:, None]) for it in conditions)
+        mask = functools.reduce(torch.logical_and, holding).expand(batch, min(rows, queries - start), keys)
+        mask = functional.pad(mask, (0, -keys % BLOCK, 0, -mask.shape[1] % BLOCK))
+        blocks = mask.unflatten(2, (-1, BLOCK)).unflatten(1, (-1, BLOCK))
+        any_visible.append(blocks.any(4).any(2))
+        all_visible.append(blocks.all(4).all(2))
+    full = torch.cat(all_visible, dim=1).unsqueeze(1)
+    partial = torch.cat(any_visible, dim=1).unsqueeze(1) & ~full
+    from torch.nn.attention.flex_attention import BlockMask
+
+    return BlockMask.from_kv_blocks(
+        *_listed(partial),
+        *_listed(full),
+        BLOCK_SIZE=BLOCK,
+        mask_mod=mask_function(conditions),
+        seq_lengths=(queries, keys),
+    )
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many blocks of keys each block of queries has, and their indices before those of the others."""
+    order = torch.argsort(blocks.int(), dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32), order.int()
 
 
 def _attention(like: Tensor) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     return _compiled_if_useful(flex_attention, like)
-
-
-def _blocks(like: Tensor) -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    return _compiled_if_useful(create_block_mask, like)
 
 
 def _compiled_if_useful(function: Callable[..., Any], like: Tensor) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from paribus.parts.context import AttentionPlan, KernelRequest, LayerScoring, Pa
 from paribus.parts.heads import repeat_heads
 from paribus.parts.visibility import Visibility
 
-# cuDNN, which torch prefers on Hopper, takes 12 ms or more to plan each new number of keys: in decoding, each step.
+# cuDNN, which torch prefers on Hopper, plans each new number of keys anew: in decoding, at each step.
 ONE_QUERY_BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 PRODUCTS_FROM = 2**18  # elements of the keys; with fewer, the fused kernel has fewer calls
 
