@@ -1,5 +1,6 @@
 """Rules of the repository's layout, checked against its files."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -41,6 +42,35 @@ def canonical(name: str) -> str:
 @pytest.mark.parametrize("folder", SOURCE_ROOTS)
 def test_a_source_root_is_not_a_package(folder: str) -> None:
     assert not (ROOT / folder / "__init__.py").exists()
+
+
+def test_every_text_file_is_read_and_written_with_an_encoding() -> None:
+    """Without one, it is that of the locale: ASCII in many containers, where a command would end with a traceback."""
+    files = [file for folder in ("core", "plugins") for file in (ROOT / folder).rglob("*.py")]
+    calls = ((file, call) for file in files for call in ast.walk(ast.parse(file.read_text("utf-8"))))
+    found = [
+        f"{file.relative_to(ROOT)}:{call.lineno}"
+        for file, call in calls
+        if isinstance(call, ast.Call) and needs_encoding(call)
+    ]
+    assert not found
+
+
+def needs_encoding(call: ast.Call) -> bool:
+    """Return whether a call reads or writes text without an encoding."""
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    name = method or getattr(call.func, "id", "")
+    words = [argument.value if isinstance(argument, ast.Constant) else None for argument in call.args]
+    words += [keyword.value.value for keyword in call.keywords if isinstance(keyword.value, ast.Constant)]
+    if name == "open" and all(isinstance(word, str) for word in words[:1] if method):  # of a path, or the function
+        has_text = not any("b" in word for word in words if isinstance(word, str) and len(word) <= 3)
+    else:
+        has_text = bool(method) and len(call.args) < {"read_text": 1, "write_text": 2}.get(name, 0)
+    return has_text and all(keyword.arg != "encoding" for keyword in call.keywords)
+
+
+def test_the_public_stub_is_ascii() -> None:
+    assert (ROOT / "core" / "paribus" / "__init__.pyi").read_bytes().isascii()  # lazy_loader reads it in the locale
 
 
 def test_every_plugin_has_an_entry_point() -> None:

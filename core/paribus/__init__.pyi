@@ -1,4 +1,4 @@
-"""The public API: every name that `from paribus import …` gives. `__init__.py` loads each from here on first use."""
+"""The public API: every name that `from paribus import ...` gives. `__init__.py` loads each from here on first use."""
 
 from .analysis.calibrate import calibrate as calibrate
 from .api import compare as compare

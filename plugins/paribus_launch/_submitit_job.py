@@ -69,7 +69,7 @@ class SubmititJob:
 
     def _requested_signal(self) -> int:
         with suppress(OSError, ValueError):
-            return int((Path(self.folder) / "stop").read_text())
+            return int((Path(self.folder) / "stop").read_text(encoding="utf-8"))
         return 0
 
     def _write_state(self, status: str, result: JobEnded | None = None) -> None:
@@ -78,7 +78,7 @@ class SubmititJob:
             state |= {"code": result.code, "signal": result.signal, "last": result.last_line}
         path = Path(self.folder) / STATE_FILE
         temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(state))
+        temporary.write_text(json.dumps(state), encoding="utf-8")
         temporary.replace(path)
 
 

@@ -105,7 +105,7 @@ class Slurm(Launcher):
         submission = self._jobs.get(name)
         if submission is None:
             return
-        (submission.folder / "stop").write_text(str(int(signal)))
+        (submission.folder / "stop").write_text(str(int(signal)), encoding="utf-8")
         if signal == signals.SIGKILL or not submission.started:
             submission.job.cancel()
             self._remove(name)
@@ -113,7 +113,7 @@ class Slurm(Launcher):
 
     def close(self) -> None:
         for name, submission in list(self._jobs.items()):
-            (submission.folder / "stop").write_text(str(int(signals.SIGKILL)))
+            (submission.folder / "stop").write_text(str(int(signals.SIGKILL)), encoding="utf-8")
             submission.job.cancel()
             self._remove(name)
         deadline = time.monotonic() + END_SECONDS

@@ -82,7 +82,7 @@ def file_digest(path: Path) -> str:
 def arrow_files(folder: Path) -> list[Path]:
     """Return the files with the rows of a folder that `save_to_disk` wrote, in order."""
     try:
-        state = json.loads((folder / STATE).read_text())
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         names = [str(file["filename"]) for file in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"cannot read {STATE}: {type(error).__name__}: {error}"

@@ -88,6 +88,6 @@ def _studies(index: Index) -> Iterator[tuple[str, str, Path]]:
 
 def first_line(file: Path) -> str:
     """Return the first line of a YAML file if it is a comment."""
-    with file.open(errors="replace") as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         line = lines.readline().strip()
     return line.lstrip("# ") if line.startswith("#") else ""

@@ -112,7 +112,7 @@ def _injected(node: ast.ClassDef) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def public_names() -> dict[str, Path]:
     """Return the file of each name that `from paribus import …` gives."""
-    stub = ast.parse((_PACKAGE / "__init__.pyi").read_text())
+    stub = ast.parse((_PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module]
     return {
         alias.name: _PACKAGE.joinpath(*str(node.module).split(".")).with_suffix(".py")
@@ -168,7 +168,7 @@ def _names(node: ast.ClassDef | ast.FunctionDef) -> tuple[str, ...]:
 
 def _statements(file: Path) -> tuple[list[ast.stmt], list[str]]:
     """Return the statements and the lines of a module."""
-    source = file.read_text()
+    source = file.read_text(encoding="utf-8")
     return ast.parse(source).body, source.splitlines()
 
 

@@ -29,7 +29,7 @@ def reset_peak_memory(device: torch.device | None = None) -> None:
         torch.get_device_module(device).reset_peak_memory_stats()
         return
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def peak_memory(device: torch.device | None = None) -> int:
@@ -39,7 +39,7 @@ def peak_memory(device: torch.device | None = None) -> int:
 
         return int(torch.get_device_module(device).max_memory_allocated())
     with suppress(OSError, StopIteration):
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -73,7 +73,7 @@ def machine(device: torch.device) -> dict[str, str]:
 def processor_name() -> str:
     """Return the name of this machine's processor."""
     with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith("model name")).partition(":")[2].strip()
     return platform.processor() or platform.machine()
 

@@ -144,7 +144,7 @@ class LoadFailure:
             return (self.slot, self.name) == (slot, name)
         word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])|\b{re.escape(name.replace('-', '_'))}\b")
         files = [file for file in self.source.files() if file.is_file()]
-        return not files or any(word.search(file.read_text(errors="replace")) for file in files)
+        return not files or any(word.search(file.read_text(encoding="utf-8", errors="replace")) for file in files)
 
 
 @final

@@ -54,7 +54,7 @@ def host_identity() -> HostIdentity:
     """Return the identity of this machine."""
     kernel = ""
     with suppress(OSError):
-        kernel = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        kernel = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     host = os.uname().nodename
     return HostIdentity(host, kernel or host)
 

@@ -36,15 +36,15 @@ def write_files(folder: Path, pattern: str, fields: Collection[str]) -> None:
             ids = [key32(pattern, number, index) % 200 for index in range(500 + number)]
             np.array(ids, "<u2").tofile(path.with_stem(f"{path.stem}{number}"))
     elif path.suffix == ".jsonl":
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     elif path.suffix in (".csv", ".tsv"):
-        with path.open("w", newline="") as file:
+        with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(fields), delimiter="\t" if path.suffix == ".tsv" else ",")
             writer.writeheader()
             writer.writerows(rows)
     else:
         for number, text in enumerate(texts):
-            path.with_stem(str(number)).write_text(f"{text}\n")
+            path.with_stem(str(number)).write_text(f"{text}\n", encoding="utf-8")
 
 
 def tokenization(case: Case, host: HostModel) -> Verdict:

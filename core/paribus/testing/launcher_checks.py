@@ -208,7 +208,7 @@ def _ended_fault(session: Session) -> str:
     if not bad.code or bad.signal is not None:
         return f"a job that fails is reported with the exit code {bad.code}, signal {bad.signal}"
     log = session.log("bad")
-    text = log.read_text() if log.exists() else ""
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
     if FAILURE not in bad.last_line or bad.last_line not in text:
         return f"the last line of a failed job is {bad.last_line!r}; expected the last line of its log"
     return HOLDS
@@ -296,10 +296,10 @@ class Session:
     def runs_here(self, job: str) -> bool:
         """Return True if the process of a job runs on this machine."""
         with suppress(OSError):
-            machine, pid = (self.folder / f"{job}.process").read_text().split()
+            machine, pid = (self.folder / f"{job}.process").read_text(encoding="utf-8").split()
             os.kill(int(pid), 0)
             state = Path(f"/proc/{pid}/stat")
-            is_zombie = state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z"
+            is_zombie = state.exists() and state.read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
             return machine == os.uname().nodename and not is_zombie
         return False
 
@@ -308,14 +308,14 @@ class Session:
         for path in self.folder.glob("*.process"):
             if self.runs_here(path.stem):
                 with suppress(OSError):
-                    os.kill(int(path.read_text().split()[1]), signal.SIGKILL)
+                    os.kill(int(path.read_text(encoding="utf-8").split()[1]), signal.SIGKILL)
 
 
 @contextmanager
 def _opened(case: Case, node: Mapping[str, Any], folder: Path) -> Iterator[Session | None]:
     """Open a launcher for the second time, and close it; None if it cannot be opened."""
     plugin = folder / "conform_waiting.py"
-    plugin.write_text(_PLUGIN)
+    plugin.write_text(_PLUGIN, encoding="utf-8")
     plugins = Plugins(files=(str(plugin),))
     try:
         launcher = make(case.registry, "launcher", node, kind=Launcher)

@@ -308,7 +308,7 @@ def _train(case: Case, node: Mapping[str, Any], *trainings: Iterable[str]) -> To
         return None
     with TemporaryDirectory() as folder:
         file = Path(folder) / EXAMPLE_NAME
-        file.write_text(json.dumps(EXAMPLE_FILE))
+        file.write_text(json.dumps(EXAMPLE_FILE), encoding="utf-8")
         paths = {option.name: str(file) for option in case.entry.options if option.sample == file.name}
         tokenizer = _tokenizer(
             case, {**node, **{name: path for name, path in paths.items() if node[name] == file.name}}

@@ -101,11 +101,11 @@ def free_memory(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0]) + unused
     limits = [1 << 62]
     with suppress(OSError, StopIteration, ValueError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         limits.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024)
     with suppress(OSError, ValueError):  # "max": no limit
         folder = Path("/sys/fs/cgroup")
-        limit, used = (int((folder / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (int((folder / name).read_text(encoding="utf-8")) for name in ("memory.max", "memory.current"))
         limits.append(limit - used)
     return max(0, min(limits))
 

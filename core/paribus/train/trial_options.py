@@ -81,7 +81,7 @@ def _mlflow(run: LoggerRun, options: Mapping[str, Any]) -> Logger:
     database = run.folder / "mlflow" / "mlflow.db"
     database.parent.mkdir(parents=True, exist_ok=True)
     defaults = {"experiment_name": run.study, "tracking_uri": f"sqlite:///{database.absolute()}"}
-    with (database.parent / "lock").open("w") as lock:  # concurrent trials must not create the tables twice
+    with (database.parent / "lock").open("wb") as lock:  # concurrent trials must not create the tables twice
         with suppress(OSError):  # some network folders have no locks
             fcntl.flock(lock, fcntl.LOCK_EX)
         logger = MLFlowLogger(run_name=run.name, **{**defaults, **options})
