@@ -36,12 +36,15 @@ _UNUSED: Final = (  # attributes of a class that compute nothing, or repeat what
     "__conditional_annotations__", "__hash__", "__slotnames__",
     "__protocol_attrs__", "__non_callable_proto_members__", "__callable_proto_members_only__", "_is_protocol",
     "_is_runtime_protocol", "_backward_cls",
+    "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_core_schema__",  # made of its fields
 )  # fmt: skip
 _GENERATED: Final = (  # methods of a dataclass
     "__init__", "__repr__", "__eq__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__", "__hash__",
     "__replace__",
 )  # fmt: skip
+_CODE_GENERATORS: Final = ("<attrs generated ", "<class 'networkx.")  # in names of files, with random constants
 _COMPILED: Final = "_torchdynamo_orig_callable"
+_CHECKED: Final = "__beartype_wrapper"  # of a check by beartype: generated code with addresses in names
 _MODULE_NAMES: Final = (
     "__name__", "__doc__", "__spec__", "__package__", "__loader__", "__builtins__", "__annotations__",
 )  # fmt: skip
@@ -194,12 +197,12 @@ class Walk:
         return combine("base", name_of(value).encode(), self.fields("replaced", replaced, value.__qualname__))
 
     def _function(self, function: types.FunctionType, place: str) -> bytes:
-        if MARK in vars(function):  # a check of ours, which has no effect
+        if vars(function).keys() & {MARK, _CHECKED}:  # a check, which has no effect
             return self.digest(vars(function)["__wrapped__"], place)
         if _COMPILED in vars(function):  # by torch, which changes what is around it
             return combine("compiled", self.digest(vars(function)[_COMPILED], place))
         code = function.__code__
-        package = package_of_file(code.co_filename)
+        package = _package_of_code(function)
         is_ignored = self.is_library(package)
         if is_ignored and getattr(function, "hooked", False):  # torch wraps `step` when an optimizer is first made
             return self.digest(function.__wrapped__, place)  # type: ignore[attr-defined]  # it has one
@@ -356,11 +359,20 @@ def _package_of(value: type | types.FunctionType) -> Package:
     return find_package(value.__module__.partition(".")[0])
 
 
+def _package_of_code(function: types.FunctionType) -> Package | None:
+    """Return the package that holds the code of a function, also if it was generated for a library."""
+    file = function.__code__.co_filename
+    package = find_package((function.__module__ or file.rpartition(" ")[2]).partition(".")[0])
+    is_generated = file.startswith(_CODE_GENERATORS) and (package.ignored or package.version)
+    return package if is_generated else package_of_file(file)
+
+
 def _is_unused(owner: type, name: str, value: Any) -> bool:
     """Return whether an attribute of a class is generated from others, or computes nothing."""
     function = getattr(value, "__func__", value)
     file = function.__code__.co_filename if isinstance(function, types.FunctionType) else ""
-    is_own = bool(file) and not file.startswith("<string>") and package_of_file(file) is None
+    is_generated = file.startswith(("<string>", *_CODE_GENERATORS))
+    is_own = bool(file) and not is_generated and package_of_file(file) is None
     if name in _UNUSED:
         return not (name == "__hash__" and is_own)
     if issubclass(owner, enum.Enum) and name != "_ignore_" and (name[:1] == name[-1:] == "_"):
@@ -374,7 +386,7 @@ def _is_unused(owner: type, name: str, value: Any) -> bool:
 
 
 def _is_replaced(value: Any) -> bool:
-    return isinstance(value, types.FunctionType) and package_of_file(value.__code__.co_filename) is None
+    return isinstance(value, types.FunctionType) and _package_of_code(value) is None
 
 
 def _own_attributes(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -35,6 +35,7 @@ SCALARS: Final = (type(None), bool, int, float, complex, str, bytes, bytearray, 
 _NUMBERS: Final = (bool, int, float, complex, str, bytes)
 _CONTAINERS: Final = (tuple, list, dict, set, frozenset, types.MappingProxyType)
 _OPAQUE: Final = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, weakref.ProxyType)
+_MISSING: Final = object()
 _COPIES: Final = ("__reduce_ex__", "__reduce__", "__getstate__")
 
 
@@ -194,6 +195,8 @@ def _field(walk: Walk, value: Any, place: str) -> bytes:
 def _object(walk: Walk, value: Any, place: str) -> bytes:
     """Digest any other object: its class, and its attributes or the way in which it is copied."""
     kind = type(value)
+    if (known := _known_object(walk, value, place)) is not None:
+        return known
     has_state = hasattr(value, "__dict__") or any("__slots__" in vars(base) for base in kind.__mro__)
     is_plain = not (_is_copied_by_itself(kind) and walk.is_library(find_package(kind.__module__.partition(".")[0])))
     if kind.__flags__ & HEAP_TYPE and has_state and is_plain and not isinstance(value, _OPAQUE):
@@ -210,6 +213,20 @@ def _object(walk: Walk, value: Any, place: str) -> bytes:
         return combine("reduced", walk.digest(kind, place), reduced.encode())
     parts = [list(part) if index > 2 and part is not None else part for index, part in enumerate(reduced)]
     return walk.all("reduced", parts, place)
+
+
+def _known_object(walk: Walk, value: Any, place: str) -> bytes | None:
+    """Return the digest of an object of a library whose attributes differ between processes, or None."""
+    if type(value).__module__ == "loguru._logger":
+        return combine("logger")  # prints, and computes nothing
+    if value is getattr(sys.modules.get("numpy.random.mtrand"), "_rand", _MISSING):
+        return combine("random state")  # of the process, from which scipy draws: it is seeded for each trial
+    if type(value).__module__.startswith("numba."):
+        dispatcher = getattr(value, "_dispatcher", value)
+        if hasattr(dispatcher, "py_func"):  # what was compiled of it has random names
+            parts = type(value), dispatcher.py_func, getattr(dispatcher, "targetoptions", None)
+            return walk.all("compiled", parts, place)
+    return None
 
 
 def _state(walk: Walk, value: Any, place: str) -> bytes:

@@ -2,7 +2,7 @@
 
 A distribution counts by its version if it was installed from an index and its files are those that were installed. One
 that was built from a folder counts by its source, since its author edits it without another version; so does one whose
-files were edited where they are installed.
+files were edited where they are installed, or that has others. The files of a large one are not read.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import importlib.util
 import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, FileHash
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple, final
 
 LARGE: Final = 200  # Python files: of a package with more of them, the files are not compared
+DIGITS: Final = 16  # of a digest of installed files
 PROJECT: Final = "paribus"
 SITES: Final = frozenset({"site-packages", "dist-packages"})
 _CORE: Final = Path(__file__).parents[1]
@@ -34,7 +35,7 @@ class Package(NamedTuple):
     """A top-level package or module."""
 
     ignored: bool = False  # the standard library, paribus itself, and what it needs: records have their versions
-    version: str = ""  # of an installed distribution that counts by it: "scipy 1.13"
+    version: str = ""  # of an installed distribution that counts by it, as "scipy 1.13" or "einops 0.8.1 <digest>"
     folders: tuple[str, ...] = ()  # that hold the modules of a package
     file: str = ""  # of a module that is no package
 
@@ -93,31 +94,57 @@ def _find(name: str, path: tuple[str, ...]) -> Package:
 
 
 def _version(name: str, paths: Sequence[Path]) -> str:
-    """Return the name and version of an installed distribution that counts by them, "" for any other code."""
-    distributions = [it for it in _distributions(name) if _holds(it, paths)]
-    if not distributions or any(it.name == PROJECT for it in distributions):
+    """Return the name and version of an installed distribution that counts by them, "" for any other code.
+
+    A digest of the installed files follows, since one version may be built again from other code. A large package from
+    an index has none: files that describe the build differ between platforms.
+    """
+    folders = {path.parent for path in paths}
+    distributions = _distributions(name, folders)
+    is_installed = folders == {
+        Path(str(it.locate_file(""))) for it in distributions
+    }  # each part of a namespace package
+    if not is_installed or any(it.name == PROJECT for it in distributions):
         return ""
-    files = islice((file for path in paths for file in path.rglob("*.py")), LARGE + 1)
-    if len(list(files)) <= LARGE and not all(_is_from_index(it) and _is_as_installed(it, name) for it in distributions):
+    version = " and ".join(f"{it.name} {it.version}" for it in distributions)
+    files = [*islice((it for path in paths for it in ([path] if path.is_file() else path.rglob("*.py"))), LARGE + 1)]
+    is_large, is_from_index = len(files) > LARGE, all(map(_is_from_index, distributions))
+    if is_large and is_from_index:
+        return version
+    hashes = {Path(str(file.locate())): file.hash for it in distributions for file in it.files or ()}
+    if not is_large and not (is_from_index and all(_is_as_installed(file, hashes.get(file)) for file in files)):
         return ""
-    return " and ".join(f"{it.name} {it.version}" for it in distributions)
+    listed = sorted(it.value for file, it in hashes.items() if it is not None and file.suffix == ".py")
+    return f"{version} {hashlib.sha256(' '.join(listed).encode()).hexdigest()[:DIGITS]}"
 
 
-def _distributions(name: str) -> list[Distribution]:
-    """Return the distributions that install a top-level name."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        distribution = importlib.metadata.distribution(name)
-        files = distribution.files
-        if files is None or any(file.parts[0] in (name, f"{name}.py") for file in files):
-            return [distribution]
-    names = importlib.metadata.packages_distributions().get(name, ())  # slow: for names such as sklearn
-    return [importlib.metadata.distribution(it) for it in dict.fromkeys(names)]
+def _distributions(name: str, folders: Iterable[Path]) -> list[Distribution]:
+    """Return the distributions that install a top-level name in one of some folders."""
+    found: list[Distribution] = []
+    for folder in map(str, folders):
+        named = [it for it in importlib.metadata.distributions(name=name, path=[folder]) if name in _installs(it)]
+        found += named or _installed(folder).get(name, [])
+    return sorted(found, key=lambda it: it.name)
 
 
-def _holds(distribution: Distribution, paths: Sequence[Path]) -> bool:
-    """Return whether a distribution is installed where a package is imported from; an editable one is not."""
-    folder = Path(str(distribution.locate_file(""))).resolve()
-    return any(path.parent.resolve() == folder for path in paths)
+@lru_cache(maxsize=64)
+def _installed(folder: str) -> Mapping[str, list[Distribution]]:
+    """Return the distributions in a folder, by each top-level name that they install: `sklearn` is of scikit-learn."""
+    found: dict[str, list[Distribution]] = {}
+    for distribution in importlib.metadata.distributions(path=[folder]):
+        for name in _installs(distribution):
+            found.setdefault(name, []).append(distribution)
+    return found
+
+
+def _installs(distribution: Distribution) -> set[str]:
+    """Return the top-level names that a distribution has installed; an editable one, or one beside its source, none."""
+    record = distribution.read_text("RECORD")
+    if record is not None:
+        return {*re.findall(r'^"?([^/.,\n]+)(?:/|\.[^/,\n]+,)', record, re.MULTILINE)}
+    if not SITES & {*Path(str(distribution.locate_file(""))).parts}:
+        return set()
+    return {distribution.name, *(distribution.read_text("top_level.txt") or "").split()}
 
 
 def _is_from_index(distribution: Distribution) -> bool:
@@ -126,19 +153,15 @@ def _is_from_index(distribution: Distribution) -> bool:
     return is_conda or distribution.read_text("direct_url.json") is None
 
 
-def _is_as_installed(distribution: Distribution, name: str) -> bool:
-    """Return whether the Python files of a package are those that were installed; False if they are not listed."""
-    files = [it for it in distribution.files or () if it.suffix == ".py" and it.parts[0] in (name, f"{name}.py")]
-    for file in files:
-        if file.hash is None or file.hash.mode not in hashlib.algorithms_guaranteed:
-            return False
-        try:
-            digest = hashlib.new(file.hash.mode, Path(str(file.locate())).read_bytes()).digest()
-        except OSError:
-            return False
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
-            return False
-    return bool(files)
+def _is_as_installed(file: Path, expected: FileHash | None) -> bool:
+    """Return whether a file is the one that was installed; False if it is not listed with a hash."""
+    if expected is None or expected.mode not in hashlib.algorithms_guaranteed:
+        return False
+    try:
+        digest = hashlib.new(expected.mode, file.read_bytes()).digest()
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == expected.value
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ import base64
 import copyreg
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -31,6 +32,7 @@ from paribus.registry import index as read_index
 from paribus.registry.component_values import component_values
 from paribus.registry.loaded_sources import loaded_sources
 from paribus.specs import resolved
+from paribus.storage.packages import DIGITS, LARGE, find_package
 
 NUMBERS = count()
 PLUGIN = '''
@@ -202,6 +204,8 @@ def install(site: Path, name: str, source: str, *, origin: str = "index") -> Pat
         (info / "direct_url.json").write_text('{"url": "file:///home/me/helper", "dir_info": {}}')
     if origin == "edited":
         file.write_text(source + "SCALE = 2.0\n")
+    if origin == "extended":
+        (file.parent / "more.py").touch()
     return file
 
 
@@ -226,10 +230,121 @@ def test_a_package_from_an_index_counts_by_its_version_and_not_by_its_state(
     first = component_values(component)
     assert component().factor(0, 1) == 2.0
     assert component_values(component) == first
-    assert first.versions == (f"{name} 1.0",)
+    assert [version[:-DIGITS] for version in first.versions] == [f"{name} 1.0 "]
 
 
-@pytest.mark.parametrize("origin", ["folder", "edited", "unlisted"])
+@pytest.mark.parametrize("large", [LARGE, 0])
+def test_a_package_that_is_built_again_with_the_same_version_is_another_one(
+    large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.storage.packages.LARGE", large)
+    name = f"helper_{next(NUMBERS)}"
+    versions: list[str] = []
+    for source in (STATEFUL, STATEFUL.replace("2", "3")):
+        site = tmp_path / str(len(versions)) / "site-packages"
+        install(site, name, source, origin="index" if large else "folder")
+        with monkeypatch.context() as context:
+            context.syspath_prepend(site)
+            versions.append(find_package(name).version)
+    assert all(versions)
+    assert len({*versions}) == 2
+
+
+def test_a_large_package_of_the_user_beside_its_metadata_has_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.storage.packages.LARGE", 0)
+    name = f"helper_{next(NUMBERS)}"
+    install(tmp_path, name, STATEFUL, origin="unlisted")  # as the `egg-info` of an editable installation
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_package(name).version == ""
+
+
+@pytest.mark.parametrize("large", [LARGE, 0])
+def test_a_namespace_package_with_a_part_of_the_user_has_no_version(
+    large: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("paribus.storage.packages.LARGE", large)
+    name = f"helper_{next(NUMBERS)}"
+    file = install(tmp_path / "site-packages", name, STATEFUL)
+    file.rename(file.with_name("installed.py"))
+    record = tmp_path / "site-packages" / f"{name}-1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("__init__", "installed"))
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    assert find_package(name).version.startswith(f"{name} 1.0")
+    (tmp_path / "mine" / name).mkdir(parents=True)
+    (tmp_path / "mine" / name / "own.py").write_text(STATEFUL)
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    assert find_package(name).version == ""
+
+
+def test_the_package_of_a_user_is_found_without_reading_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"helper_{next(NUMBERS)}"
+    (tmp_path / f"{name}.py").write_text(STATEFUL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importlib.metadata.Distribution, "read_text", None)
+    assert find_package(name).file == str(tmp_path / f"{name}.py")
+
+
+GENERATED = """
+class Attribute:
+    pass
+
+def salted(salt):
+    code = f"def __hash__(self): return {{salt}}"
+    exec(compile(code, "<attrs generated __hash__ {name}.Attribute>", "exec"), globals())
+    __hash__.__module__ = None
+    Attribute.__hash__ = __hash__
+
+attribute = Attribute()
+"""
+
+
+def test_code_that_a_library_generates_for_its_own_class_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"helper_{next(NUMBERS)}"
+    install(tmp_path / "site-packages", name, GENERATED.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    library = importlib.import_module(name)
+    values = []
+    for salt in (1, 2):
+        library.salted(salt)
+        values.append(component_values(type("Mine", (), {"attribute": library.attribute})))
+    assert values[0] == values[1]
+
+
+def test_a_check_of_types_counts_as_the_function_that_it_checks() -> None:
+    def component(function: Callable[[float], float], address: int) -> type:
+        def check(x: float) -> float:
+            return function(x) * (address > 0)
+
+        vars(check).update({"__wrapped__": function, "__beartype_wrapper": True})
+        return type("Mine", (), {"scale": staticmethod(check)})
+
+    def one(x: float) -> float:
+        return x
+
+    def two(x: float) -> float:
+        return 2 * x
+
+    assert component_values(component(one, 1)) == component_values(component(one, 2))
+    assert component_values(component(one, 1)) != component_values(component(two, 1))
+
+
+def test_the_random_state_of_the_process_does_not_count() -> None:
+    from scipy import stats  # for a second, and other processes import this file
+
+    component = type("Mine", (), {"distribution": stats.norm(0, 1)})
+    first = component_values(component)
+    numpy.random.rand()  # it is what scipy draws from
+    assert component_values(component) == first
+    assert component_values(type("Mine", (), {"distribution": stats.norm(0, 2)})) != first
+
+
+@pytest.mark.parametrize("origin", ["folder", "edited", "extended", "unlisted"])
 def test_a_package_of_the_user_counts_by_its_source_and_values(
     origin: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +388,8 @@ def test_no_built_in_component_depends_on_which_optional_packages_are_installed(
     monkeypatch.syspath_prepend(tmp_path / "site-packages")
     after = values()
     changed = {name: after[name].versions for name in before if before[name] != after[name]}
-    assert changed == {"measure.translation": ("sacrebleu 1.0",)}  # which cannot compute without it
+    assert [*changed] == ["measure.translation"]  # which cannot compute without it
+    assert changed["measure.translation"][0].startswith("sacrebleu 1.0 ")
 
 
 def test_a_file_that_is_read_at_import_counts(tmp_path: Path) -> None:
