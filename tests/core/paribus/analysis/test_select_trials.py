@@ -77,8 +77,14 @@ def test_every_failure_is_noted(make: Make, ask: Ask) -> None:
     )
 
 
-def test_many_failures_end_with_a_count(make: Make, ask: Ask) -> None:
-    entries = [make(seed=seed, state="failed") for seed in range(MAX_FAILURES + 5)]
+def test_many_reasons_of_failures_end_with_a_count(make: Make, ask: Ask) -> None:
+    seeds = range(MAX_FAILURES + 5)
+    entries = [make(seed=seed, state="failed", failure={"reason": f"why {seed}"}) for seed in seeds]
     notes = select(entries, ask(entries)).notes
     assert len(notes) == MAX_FAILURES + 1
     assert notes[-1] == "5 more failed"
+
+
+def test_a_reason_of_many_failures_is_shown_once(make: Make, ask: Ask) -> None:
+    entries = [make(seed=seed, state="failed", failure={"reason": "why"}) for seed in range(3)]
+    assert select(entries, ask(entries)).notes == ("baseline seed 0 and 2 more: failed: why",)
