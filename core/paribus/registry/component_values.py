@@ -362,9 +362,11 @@ def _package_of(value: type | types.FunctionType) -> Package:
 def _package_of_code(function: types.FunctionType) -> Package | None:
     """Return the package that holds the code of a function, also if it was generated for a library."""
     file = function.__code__.co_filename
-    package = find_package((function.__module__ or file.rpartition(" ")[2]).partition(".")[0])
-    is_generated = file.startswith(_CODE_GENERATORS) and (package.ignored or package.version)
-    return package if is_generated else package_of_file(file)
+    if file.startswith(_CODE_GENERATORS):
+        package = find_package((function.__module__ or file.rpartition(" ")[2]).partition(".")[0])
+        if package.ignored or package.version:
+            return package
+    return package_of_file(file)
 
 
 def _is_unused(owner: type, name: str, value: Any) -> bool:

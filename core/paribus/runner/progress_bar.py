@@ -147,8 +147,9 @@ class StudyProgress:
         if event.state != "done":
             log = "" if event.state in ("interrupted", "diverged") else self.planned.store.log_hint(trial.identity)
             reason = event.text or self._divergence(trial)
-            known = self._reasons.setdefault(reason, trial.label)
-            self._print(f"{trial.label}: {event.state}: {reason if known == trial.label else f'same as {known}'}{log}")
+            first = self._reasons.setdefault(reason, trial.label)
+            shown = reason if first == trial.label else f"for the same reason as {first}"
+            self._print(f"{trial.label}: {event.state}: {shown}{log}")
         elif self._is_log:
             remaining = self._remaining()
             note(f"{self.done}/{self.total} trials: {trial.label}: done{remaining and f'; {remaining}'}")

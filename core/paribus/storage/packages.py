@@ -101,9 +101,8 @@ def _version(name: str, paths: Sequence[Path]) -> str:
     """
     folders = {path.parent for path in paths}
     distributions = _distributions(name, folders)
-    is_installed = folders == {
-        Path(str(it.locate_file(""))) for it in distributions
-    }  # each part of a namespace package
+    # Each part of a namespace package has to be installed.
+    is_installed = folders == {Path(str(it.locate_file(""))) for it in distributions}
     if not is_installed or any(it.name == PROJECT for it in distributions):
         return ""
     version = " and ".join(f"{it.name} {it.version}" for it in distributions)
