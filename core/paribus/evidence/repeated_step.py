@@ -5,26 +5,30 @@ from __future__ import annotations
 import copy
 import hashlib
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from paribus.assembly.devices import generator_state, seed_generators
+from paribus.assembly.devices import determinism_restored, generator_state, seed_generators
 from paribus.datamodule.data import share_of
 from paribus.evidence.digests import DIGEST_LENGTH, tensor_digest
 from paribus.evidence.process_state import clock_shift, global_generators, process_state
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.layers import configure_layers, is_compiled_in_part
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import HALF
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
 
 REPEATED_EXAMPLES: Final = 2  # of the first step, or 3: every n-th one
 TENSOR_DIGITS: Final = 8  # hexadecimal, of the digest of one gradient
-RELATIVE_TOLERANCE: Final = 1e-3  # of losses on accelerators, which add up in any order
+RELATIVE_TOLERANCE: Final = 1e-3  # on accelerators, some of whose sums have no fixed order
+HALF_TOLERANCE: Final = 1e-2  # the same in bfloat16 or float16
+SMALL_SHARE: Final = 0.01  # of the norm of all gradients: those that are zero but for rounding are much smaller
 
 
 @final
@@ -34,6 +38,7 @@ class _Step(NamedTuple):
     digests: Mapping[str, str]
     tensors: Mapping[str, str]  # digest of each gradient
     values: Mapping[str, Tensor]  # numbers by which two steps on an accelerator are compared, by the name of the digest
+    tolerance: float  # relative, of these numbers
     generators: frozenset[str]  # generators that are read or seeded where they must not be
     draws: bool  # the forward pass in training draws from torch's generator, which has a seed of its own at each step
 
@@ -44,18 +49,21 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
     The step is run on two copies of the model, with another clock and with other seeds of the generators of Python,
     numpy and torch. It may depend on the spec and the seed only. The second copy's gradients are returned by autograd
     and not accumulated, so code that writes to `.grad` in a backward pass makes a difference.
+
+    On an accelerator, both use deterministic algorithms where torch has them, and a difference is one above rounding.
     """
     shares = max(1, len(batch.index) // REPEATED_EXAMPLES)
     examples = share_of(batch, 0, shares)._replace(counts=None, micro_batches=1)
     steps = []
     for seed, shift, differentiate in ((1, 0.0, _accumulated), (2, clock_shift(time.time()), _returned)):
-        with process_state(seed, shift, model.device):
+        with process_state(seed, shift, model.device), _deterministic_algorithms(model.device):
             steps.append(_run(model, examples, context, differentiate))
     first, second = steps
     if model.device.type == "cpu":
         unrepeatable = [name for name, digest in first.digests.items() if digest != second.digests[name]]
     else:
-        unrepeatable = [name for name in first.values if _differs(first.values[name], second.values[name])]
+        values = {name: (value, second.values[name]) for name, value in first.values.items()}
+        unrepeatable = [name for name, pair in values.items() if _differs(*pair, first.tolerance)]
     return {
         **first.digests,
         "tensors": first.tensors,
@@ -63,6 +71,18 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
         "generators": sorted(first.generators | second.generators),
         "draws": first.draws,
     }
+
+
+@contextmanager
+def _deterministic_algorithms(device: torch.device) -> Iterator[None]:
+    """Use deterministic algorithms of an accelerator for the block, without a warning where torch has none."""
+    if device.type == "cpu":
+        yield
+        return
+    with determinism_restored(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*determinis", UserWarning)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        yield
 
 
 Gradients = dict[str, Tensor | None]  # by parameter
@@ -96,6 +116,7 @@ def _run(
     with torch.enable_grad(), context():
         loss = replica.train().loss(batch)
         gradients = differentiate(loss, replica)
+        is_half = torch.is_autocast_enabled(device.type) or any(tensor.dtype in HALF for tensor in replica.parameters())
     after = _generators(device)
     with evaluation_mode(replica), context():
         terms = replica.terms(replica.run(batch, replica.trained), replica.trained)
@@ -117,14 +138,21 @@ def _run(
     if device.type != "cpu":
         values["gradients"] = gradient_projections(gradients, device)
     short = {name: digest[:TENSOR_DIGITS] for name, digest in tensors.items()}
-    return _Step(digests, short, values, frozenset(used), before["torch"] != after["torch"])
+    tolerance = HALF_TOLERANCE if is_half else RELATIVE_TOLERANCE
+    return _Step(digests, short, values, tolerance, frozenset(used), before["torch"] != after["torch"])
 
 
-def _differs(one: Tensor, other: Tensor) -> bool:
-    """Return True if numbers differ by more than rounding, relative to the largest of their row."""
-    largest = torch.maximum(one.abs(), other.abs())
-    scale = largest.amax(-1, keepdim=True) if one.dim() == 2 else largest
-    return not bool(((one - other).abs() <= RELATIVE_TOLERANCE * scale).all())
+def _differs(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Return True if numbers differ by more than rounding.
+
+    Projections of gradients, (number of gradients, 2), are compared relative to the norm of their gradient, to which a
+    small share of the norm of all is added: the gradient of a bias of keys is zero but for rounding.
+    """
+    scale = torch.maximum(one.abs(), other.abs())
+    if one.dim() == 2:
+        scale = scale.amax(-1, keepdim=True)
+        scale = scale + SMALL_SHARE * scale.norm()
+    return not bool(((one - other).abs() <= tolerance * scale).all())
 
 
 def gradient_projections(gradients: Gradients, device: torch.device) -> Tensor:

@@ -29,6 +29,7 @@ BLOCK: Final = 128  # queries and keys of a block
 MASK_ENTRIES: Final = 1 << 26  # pairs whose mask is in memory at a time
 MIN_QUERIES: Final = BLOCK  # a mask of fewer queries is no larger than the blocks that flex would skip
 MIN_WIDTH: Final = 16  # smallest head width of the fused products
+TABLE_OPTIONS: Final = {"fwd_num_stages": 1}  # the entries of a table for later blocks would need more shared memory
 COMPILED_KINDS: Final = 64  # kinds of masks and scores in a process; torch computes further ones unfused
 
 
@@ -37,6 +38,7 @@ class ScoreAndMask(NamedTuple):
 
     score: Score | None
     blocks: BlockMask | None
+    options: dict[str, Any] | None = None  # of torch's kernel
 
 
 @final
@@ -76,7 +78,9 @@ class Flex:
     ) -> ScoreAndMask:
         queries, keys = plan.q.positions.shape[-1], plan.k.positions.shape[-1]
         table = None if bias is None else distance_table(bias, queries, keys, plan.scale, heads, like)
-        return ScoreAndMask(score_function(table, keys, plan.soft_cap), block_mask(plan, queries, keys, like))
+        blocks = block_mask(plan, queries, keys, like)
+        options = None if table is None or like.device.type != "cuda" else dict(TABLE_OPTIONS)
+        return ScoreAndMask(score_function(table, keys, plan.soft_cap), blocks, options)
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
@@ -87,8 +91,9 @@ class Flex:
         width = v.shape[-1]
         if q.is_cuda:
             q, k, v = (functional.pad(side, (0, max(0, MIN_WIDTH - side.shape[-1]))) for side in (q, k, v))
+        shared = k.shape[1] != q.shape[1]
         mixed: Tensor = _attention(q)(
-            q, k, v, functions.score, functions.blocks, scale=plan.scale, enable_gqa=k.shape[1] != q.shape[1]
+            q, k, v, functions.score, functions.blocks, plan.scale, shared, kernel_options=functions.options
         )
         return mixed if mixed.shape[-1] == width else mixed[..., :width]
 
