@@ -33,6 +33,10 @@ FUSED: Mapping[str, tuple[str, ...]] = {
     "gqa, alibi": ("gpt-tiny", "attention=gqa", "position=alibi"),
     "documents apart": ("gpt-tiny", "position=rope", "data.documents=apart"),
     "packed documents": ("encoder-tiny", "position=alibi", "data.documents=packed"),
+    "alibi, heads of 64": ("gpt-tiny", "position=alibi", "dims.heads=1"),
+    "alibi, heads of 128": ("gpt-tiny", "position=alibi", "dims.width=256", "dims.heads=2"),
+    "alibi, heads of 256": ("gpt-tiny", "position=alibi", "dims.width=512", "dims.heads=2"),
+    "t5, heads of 64": ("gpt-tiny", "position=t5", "dims.heads=1"),
 }  # fmt: skip
 NOT_FUSED = ("documents apart",)  # the kernel `sdpa` computes it
 COMPILED: Mapping[str, tuple[str, ...]] = {
@@ -142,10 +146,11 @@ def _cell(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def fused(bench: Bench) -> None:
-    """Compare FlexAttention, forward and backward, with float64 on the CPU."""
+    """Compare FlexAttention, forward and backward, in float32 and in bfloat16 with float64 on the CPU."""
     for name, words in FUSED.items():
         kernel = "sdpa" if name in NOT_FUSED else "flex"
-        bench.attempt(name, lambda words=words, kernel=kernel: _fused(bench, (*words, *SMALL), kernel))  # type: ignore[misc]  # bound
+        spec = (words[0], *SMALL, *words[1:])
+        bench.attempt(name, lambda spec=spec, kernel=kernel: _fused(bench, spec, kernel))  # type: ignore[misc]  # bound
 
 
 def _fused(bench: Bench, words: tuple[str, ...], kernel: str) -> tuple[bool, str]:
@@ -156,7 +161,11 @@ def _fused(bench: Bench, words: tuple[str, ...], kernel: str) -> tuple[bool, str
     loss, gradients = loss_and_gradients(copy.deepcopy(model).double(), batch)
     device_loss, device_gradients = loss_and_gradients(model.to(bench.device), batch)
     error = relative_error({"loss": device_loss, **device_gradients}, {"loss": loss, **gradients})
-    return error < FLOAT32 and kernels == {kernel}, f"{error:.1e}, kernels {', '.join(sorted(kernels))}"
+    with bench.autocast():
+        half_loss, half_gradients = loss_and_gradients(model, batch)
+    half = relative_error({"loss": half_loss, **half_gradients}, {"loss": loss, **gradients})
+    detail = f"float32 {error:.1e}, bfloat16 {half:.1e}, kernels {', '.join(sorted(kernels))}"
+    return error < FLOAT32 and half < BFLOAT16 and kernels == {kernel}, detail
 
 
 def compiled(bench: Bench) -> None:

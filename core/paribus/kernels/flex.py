@@ -29,7 +29,6 @@ BLOCK: Final = 128  # queries and keys of a block
 MASK_ENTRIES: Final = 1 << 26  # pairs whose mask is in memory at a time
 MIN_QUERIES: Final = BLOCK  # a mask of fewer queries is no larger than the blocks that flex would skip
 MIN_WIDTH: Final = 16  # smallest head width of the fused products
-TABLE_OPTIONS: Final = {"fwd_num_stages": 1}  # the entries of a table for later blocks would need more shared memory
 COMPILED_KINDS: Final = 64  # kinds of masks and scores in a process; torch computes further ones unfused
 
 
@@ -38,7 +37,7 @@ class ScoreAndMask(NamedTuple):
 
     score: Score | None
     blocks: BlockMask | None
-    options: dict[str, Any] | None = None  # of torch's kernel
+    has_table: bool = False  # whether the score reads a table of biases
 
 
 @final
@@ -79,8 +78,7 @@ class Flex:
         queries, keys = plan.q.positions.shape[-1], plan.k.positions.shape[-1]
         table = None if bias is None else distance_table(bias, queries, keys, plan.scale, heads, like)
         blocks = block_mask(plan, queries, keys, like)
-        options = None if table is None or like.device.type != "cuda" else dict(TABLE_OPTIONS)
-        return ScoreAndMask(score_function(table, keys, plan.soft_cap), blocks, options)
+        return ScoreAndMask(score_function(table, keys, plan.soft_cap), blocks, table is not None)
 
     def __call__(
         self, q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, content: LayerScoring | None, dropout: float
@@ -92,10 +90,22 @@ class Flex:
         if q.is_cuda:
             q, k, v = (functional.pad(side, (0, max(0, MIN_WIDTH - side.shape[-1]))) for side in (q, k, v))
         shared = k.shape[1] != q.shape[1]
+        options = table_options(q) if functions.has_table and q.is_cuda else None
         mixed: Tensor = _attention(q)(
-            q, k, v, functions.score, functions.blocks, plan.scale, shared, kernel_options=functions.options
+            q, k, v, functions.score, functions.blocks, plan.scale, shared, kernel_options=options
         )
         return mixed if mixed.shape[-1] == width else mixed[..., :width]
+
+
+def table_options(q: Tensor) -> dict[str, int]:
+    """Return options of torch's kernel for a table of biases.
+
+    The kernel loads blocks of keys and of the table in advance, and with torch's choices, for heads of 64 in half
+    precision, they need more shared memory than an H100 or H200 has. These options are the fastest of those measured.
+    """
+    options = {"fwd_num_stages": 2}
+    is_half = q.dtype in (torch.bfloat16, torch.float16)
+    return {**options, "fwd_BLOCK_N": 64} if is_half and q.shape[-1] <= 128 else options
 
 
 def distance_table(
@@ -179,15 +189,11 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _attention(like: Tensor) -> Callable[..., Any]:
+    """Return `flex_attention`, compiled on CUDA, where torch would otherwise materialize all scores and the mask."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    return _compiled_if_useful(flex_attention, like)
-
-
-def _compiled_if_useful(function: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
-    """Compile a function on CUDA, where torch would otherwise materialize all scores and the whole mask."""
     compiles = like.is_cuda and not torch.compiler.is_compiling()  # a compiled model already compiles it
-    return _compiled(function) if compiles else function
+    return _compiled(flex_attention) if compiles else flex_attention
 
 
 @functools.cache

@@ -154,7 +154,7 @@ def test_unfused_flex_equals_eager_on_a_memory_and_a_query_stream(planned: Plann
 
 def test_full_attention_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     score_and_mask: ScoreAndMask = planned(FLEX, Visibility(), rows("plain", 9), like=torch.zeros(2, 9, 24)).kernel_data
-    assert score_and_mask == (None, None, None)
+    assert score_and_mask == (None, None, False)
 
 
 @pytest.mark.parametrize("sight", SIGHTS, ids=visibility_id)
