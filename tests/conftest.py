@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import cache as cache_of
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from zlib import crc32
 
 import pytest
@@ -26,6 +27,7 @@ for variable in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONWARNINGS"
 
 pytest_plugins = ("tests.fixtures.trials", "tests.fixtures.records", "tests.fixtures.covering_cases")
 
+CACHES = "PARIBUS_TEST_CACHES"  # variable with the folder that the processes of one test run share
 PATIENCE = 5.0  # seconds for a thread that is about to end
 
 settings.register_profile("paribus", deadline=None, derandomize="CI" in os.environ, print_blob=True)
@@ -39,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.disable()  # collections of garbage take half of the time in which tests are collected
+    if hasattr(config, "workerinput"):  # of pytest-xdist, whose controller reports the tests
+        config.pluginmanager.unregister(name="terminalreporter")
+    redirect_caches(config)
     load_own_plugins_once(config)
     if "torch" in sys.modules:  # by another pytest plugin, so that the variables above came too late
         sys.modules["torch"].set_num_threads(1)
@@ -47,6 +52,21 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def redirect_caches(config: pytest.Config) -> None:
+    """Use caches in a temporary folder. Processes of pytest-xdist share only the index of plugins, which takes long."""
+    worker: dict[str, str] | None = getattr(config, "workerinput", None)
+    if worker is None:
+        temporary = TemporaryDirectory(prefix="paribus-tests-", ignore_cleanup_errors=True)
+        config.add_cleanup(temporary.cleanup)
+        os.environ[CACHES] = temporary.name
+    root = Path(os.environ[CACHES])
+    folder = root / ("main" if worker is None else worker["workerid"])
+    (folder / "paribus").mkdir(parents=True)
+    (root / "index").mkdir(exist_ok=True)
+    (folder / "paribus" / "index").symlink_to(root / "index")
+    os.environ |= {"PARIBUS_CACHE_DIR": str(folder / "paribus"), "XDG_CACHE_HOME": str(folder)}
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -91,16 +111,6 @@ def no_thread_is_left() -> Iterator[None]:
     assert not alive, f"tests of this file left threads behind: {', '.join(alive)}"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Redirect caches to a temporary folder."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PARIBUS_CACHE_DIR", str(folder / "paribus"))
-        patch.setenv("XDG_CACHE_HOME", str(folder))
-        yield
-
-
 @pytest.hookimpl(trylast=True)  # after -m and -k, so that torch is imported only if a gpu test is selected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if shard := config.getoption("--shard"):
@@ -134,7 +144,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)  # before the fixtures
 def pytest_runtest_setup() -> None:
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].default_generator.manual_seed(0)  # torch.manual_seed formats the call stack thrice
 
 
 @pytest.hookimpl(trylast=True)

@@ -192,8 +192,9 @@ def _attention(like: Tensor) -> Callable[..., Any]:
     """Return `flex_attention`, compiled on CUDA, where torch would otherwise materialize all scores and the mask."""
     from torch.nn.attention.flex_attention import flex_attention
 
+    function: Callable[..., Any] = flex_attention
     compiles = like.is_cuda and not torch.compiler.is_compiling()  # a compiled model already compiles it
-    return _compiled(flex_attention) if compiles else flex_attention
+    return _compiled(function) if compiles else function
 
 
 @functools.cache

@@ -329,6 +329,10 @@ class Index:
         return self._file("study", name)
 
     def _file(self, kind: str, name: str) -> Path:
+        path = f"{name}.yaml" if kind == "preset" else f"{name}/study.yaml"
+        named = [Path(folder, path) for _, folder in self._folders(kind)] if NAME.fullmatch(name) else []
+        if len(existing := [file for file in named if file.is_file()]) == 1:
+            return existing[0]  # without reading the folders
         files_by_name = self.files(kind)
         files = files_by_name.get(name, [])
         if len(files) == 1:
@@ -346,13 +350,17 @@ class Index:
         Reads the folders at every call, since a file may be added without a change of code.
         """
         files: dict[str, list[tuple[PluginSource, Path]]] = {}
-        for plugin in self.plugins:
-            folder = plugin.presets if kind == "preset" else plugin.studies
-            for file in sorted(Path(folder).glob("*.yaml" if kind == "preset" else "*/study.yaml")) if folder else ():
+        for source, folder in self._folders(kind):
+            for file in sorted(Path(folder).glob("*.yaml" if kind == "preset" else "*/study.yaml")):
                 name = file.stem if kind == "preset" else file.parent.name
                 if NAME.fullmatch(name):
-                    files.setdefault(name, []).append((plugin.source, file))
+                    files.setdefault(name, []).append((source, file))
         return dict(sorted(files.items()))
+
+    def _folders(self, kind: str) -> list[tuple[PluginSource, str]]:
+        """Return the plugins that have presets or studies, and the folders of these."""
+        folders = [(plugin.source, plugin.presets if kind == "preset" else plugin.studies) for plugin in self.plugins]
+        return [(source, folder) for source, folder in folders if folder]
 
 
 def _conflict(name: str, sources: Iterable[PluginSource]) -> str:

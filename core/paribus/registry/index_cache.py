@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,18 +163,30 @@ def _saved(source: PluginSource) -> Iterator[tuple[Path, PluginManifest]]:
 
 def _environment() -> str:
     """Return a digest of what every manifest depends on: our code, the Python version, and the installed packages."""
+    sites = [Path(entry) for entry in search_path() if Path(entry).name in ("site-packages", "dist-packages")]
+    path = os.environ.get("PYTHONPATH", "")  # a failed import may succeed with another path
+    return atomic.digest_json([FORMAT, sys.version, sys.executable, path, _core_stamps(), *map(_stamp, sites)])
+
+
+@cache
+def _core_stamps() -> list[JSON]:
+    """Return the stamps of our code, once: this process keeps what it has imported."""
     core = Path(__file__).parents[1]
     files = [
         file for name in _CORE for file in ([core / name] if name.endswith(".py") else (core / name).rglob("*.py"))
     ]
-    sites = [Path(entry) for entry in search_path() if Path(entry).name in ("site-packages", "dist-packages")]
-    path = os.environ.get("PYTHONPATH", "")  # a failed import may succeed with another path
-    return atomic.digest_json([FORMAT, sys.version, sys.executable, path, *map(_stamp, (*sorted(files), *sites))])
+    return list(map(_stamp, sorted(files)))
 
 
 def _key(source: PluginSource, environment: str) -> str:
-    files = [_stamp(file) if source.is_builtin else [str(file), _content(file)] for file in source.files()]
+    files = _builtin_stamps(source) if source.is_builtin else [[str(it), _content(it)] for it in source.files()]
     return atomic.digest_json([environment, list(vars(source).values()), files])
+
+
+@lru_cache(maxsize=64)
+def _builtin_stamps(source: PluginSource) -> list[JSON]:
+    """Return the stamps of the files of a built-in plugin, once, as above."""
+    return list(map(_stamp, source.files()))
 
 
 def _content(path: Path) -> str:

@@ -175,7 +175,9 @@ def test_without_a_margin_the_p_values_are_those_of_holm_on_the_paired_t_tests_o
     steps = holm(list(map(max, p_values, flipped)), 0.05)
     for verdict, step in zip(verdicts.values(), steps, strict=True):
         assert verdict.p == pytest.approx(step.adjusted, rel=1e-6, abs=1e-12)
-        assert verdict.level == pytest.approx(1 - step.alpha)
+    # Rounding decides the order of variants with equal p-values, such as those with the same differences.
+    levels = sorted(verdict.level for verdict in verdicts.values())
+    assert levels == pytest.approx(sorted(1 - step.alpha for step in steps))
 
 
 @given(family=families)

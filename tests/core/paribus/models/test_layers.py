@@ -21,7 +21,7 @@ from paribus.models.lightning_module import Model
 from paribus.parts import chunked_loss
 from paribus.parts.batch import Batch
 from paribus.parts.stack import Layer, call_layer
-from paribus.registry import Index, Registry, index
+from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
 from paribus.train.spec_costs import TimedSteps
 from paribus.train.trial import TrialContext, run_trial
@@ -37,7 +37,7 @@ Feed = Callable[..., Data]
 CPU = torch.device("cpu")
 AOT = {"compile": {"backend": "aot_eager"}}  # graphs of forward and backward without generated code
 INDUCTOR = {"compile": True}
-TINY_PRESETS = sorted(name for name in index().presets if name.endswith("-tiny"))
+TINY_PRESETS = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
 LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
 RECURRENT = ("lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # their layers are not stacks, or do not compile
 LABELLED = ("ctrl-tiny", "m2m100-tiny")

@@ -118,7 +118,7 @@ def test_presets_train_at_every_precision_on_cuda(
 ) -> None:
     arguments: dict[str, Any] = {"precision": precision}
     if precision == "16-mixed":  # at torch's first scale, the gradients of ELECTRA overflow, and no step is taken
-        arguments = {"plugins": [MixedPrecision(precision, "cuda", torch.amp.GradScaler("cuda", init_scale=1024.0))]}
+        arguments = {"plugins": [MixedPrecision("16-mixed", "cuda", torch.amp.GradScaler("cuda", init_scale=1024.0))]}
     check_two_steps(
         assemble,
         feed,
