@@ -146,7 +146,8 @@ def test_an_interval_that_errs_less_is_wider(sample: list[float], small: float, 
     narrow, wide = interval(summarise(sample), small), interval(summarise(sample), smaller)
     assert narrow is not None
     assert wide is not None
-    assert wide[0] <= narrow[0] <= narrow[1] <= wide[1]
+    rounding = 1e-9 * max(map(abs, (*narrow, *wide)))
+    assert wide[0] - rounding <= narrow[0] <= narrow[1] <= wide[1] + rounding
 
 
 def tost_p(sample: list[float], margin: float) -> float:
