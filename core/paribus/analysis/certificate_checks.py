@@ -217,6 +217,9 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
         yield "side effect", f"{short_names(changed_in_both)} changed outside of the optimizer"
     yield from _hook_findings(pair, shared)
     yield from _target_findings(pair)
+    skipped = [int(entry.certificate.get("skipped_steps") or 0) for entry in pair]
+    if any(skipped):
+        yield "side effect", f"{skipped[1]:,} steps skipped by overflow in float16, and {skipped[0]:,} of the baseline"
 
 
 def _hook_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

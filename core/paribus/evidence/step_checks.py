@@ -32,6 +32,9 @@ class StepChecks:
         self.generators: set[str] = set()  # generators that a step uses and must not
         self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
+        self.updates: int | None = (
+            None  # of the optimizer, where a gradient scaler skips steps that overflow in float16
+        )
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
         self._generators: dict[str, object] | None = None
@@ -47,13 +50,14 @@ class StepChecks:
         }
 
     def state(self) -> dict[str, Any]:
-        return {**self.to_json(), "totals": self._totals}
+        return {**self.to_json(), "totals": self._totals, "updates": self.updates}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         self.first_step, self.changed = dict(state["first_step"]), set(state["changed_tensors"])
         self.hooked, self.generators = set(state.get("hooks", ())), set(state.get("generators", ()))
         self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
         self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
+        self.updates = state.get("updates")
 
     def store_parameters(self) -> None:
         """Store the bits of all parameters, for `compare_parameters`."""
@@ -80,6 +84,15 @@ class StepChecks:
         self.generators |= {"torch, seeded"} if torch.initial_seed() != seed else set()
         self.hooked |= hooked_paths(self.model)
         self._generators = None
+
+    def count_updates(self, optimizer: torch.optim.Optimizer) -> None:
+        """Count the updates of an optimizer from now on."""
+        self.updates = self.updates or 0
+
+        def count(*_: object) -> None:
+            self.updates = (self.updates or 0) + 1
+
+        optimizer.register_step_post_hook(count)
 
     def count_targets(self, step: int, counts: Mapping[str, float], *, is_last: bool) -> None:
         """Add the targets of one step."""

@@ -239,6 +239,8 @@ class _Training:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", module="lightning")
+                # A first step that overflows in float16 is skipped; the certificate counts these.
+                warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
                 try:
                     with report_compile_errors():
                         self.trainer.fit(self.model, self.data)

@@ -60,6 +60,8 @@ def trial_result(
             **callback.checks.to_json(),
         },
     }
+    if callback.checks.updates is not None:
+        result["certificate"]["skipped_steps"] = max(0, callback.step - callback.checks.updates)
     if callback.clock.limit is not None:
         result["time_budget"] = {"seconds": callback.clock.limit, "clock": callback.clock.clock}
     if callback.unmeasured:

@@ -318,6 +318,14 @@ def test_random_numbers_in_training_are_a_side_effect(make: Make) -> None:
     assert both.side_effects == pair(make, {"norm": "rmsnorm"}).side_effects
 
 
+def test_steps_skipped_by_overflow_are_a_side_effect(make: Make) -> None:
+    skipped = {f"{CERTIFICATE}/skipped_steps": 3}
+    expected = "3 steps skipped by overflow in float16, and 0 of the baseline"
+    assert expected in pair(make, {"norm": "rmsnorm"}, skipped).side_effects
+    none = {f"{CERTIFICATE}/skipped_steps": 0}
+    assert pair(make, {"norm": "rmsnorm"}, none).side_effects == pair(make, {"norm": "rmsnorm"}).side_effects
+
+
 def test_records_without_these_checks_are_certified_by_the_others(make: Make) -> None:
     older = {f"{CERTIFICATE}/{key}": None for key in ("first_step", "changed_tensors", "targets")}
     assert pair(make, {"norm": "rmsnorm"}, older).ok

@@ -181,7 +181,28 @@ def test_the_scale_of_gradients_is_restored_from_a_checkpoint(device: str, regis
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
         run(tmp_path / "resumed", should_stop=lambda: steps == 3, on_step=count_steps)
     assert whole[0] == 64.0
+    assert whole[1]["certificate"]["skipped_steps"] == 0
     assert run(tmp_path / "resumed") == whole
+
+
+def test_steps_that_overflow_in_float16_are_counted(registry: Registry, tmp_path: Path) -> None:
+    """The scale is halved after each step that overflows, and such a step updates nothing."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**22, growth_interval=100)
+
+    class Hooks:
+        def configure_trainer(self, spec: Any) -> list[dict[str, Any]]:
+            return [
+                {"accelerator": "cpu", "plugins": [MixedPrecision("16-mixed", "cpu", scaler), LightningEnvironment()]}
+            ]
+
+        def trial_started(self, **_: Any) -> None: ...
+
+        def trial_finished(self, **_: Any) -> None: ...
+
+    record = run_trial(resolved(*SMALL_TRIAL, registry=registry), registry, TrialContext("x", tmp_path, hooks=Hooks()))
+    skipped = record["result"]["certificate"]["skipped_steps"]
+    assert 0 < skipped < record["result"]["steps"]
+    assert scaler.get_scale() == 2.0 ** (22 - skipped)
 
 
 # -- losses near those of float32 ---------------------------------------------------------------------------------
