@@ -39,7 +39,7 @@ from paribus.analysis.early_stopping import LookData, alpha_shares, decide_seque
 from paribus.analysis.power import MAX_SEEDS, power_to_detect, seeds_for_power  # noqa: E402  # the same
 from paribus.analysis.verdicts import PairedDifferences  # noqa: E402  # the same
 from paribus.specs.yaml_reader import read_file  # noqa: E402  # the same
-from paribus.studies.options import default_looks  # noqa: E402  # the same
+from paribus.studies.parse_options import default_looks  # noqa: E402  # the same
 
 TRIALS = HERE / "results" / "trials"
 ABLATIONS = HERE.parent / "ablations"

@@ -14,6 +14,7 @@ from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.pairing import PairedTrials, pair_trials, paired_differences
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdict_words import pending_text
 from paribus.analysis.verdicts import Better, Name, PairedDifferences, Verdict, decide
 from paribus.errors import join_names
 
@@ -156,8 +157,7 @@ def _state_without_test(state: VariantState, next_look: int, *, stops: bool) -> 
     """Return the state after a look without a final verdict."""
     if stops:
         return replace(state, seeds_needed=next_look, decided=True)
-    text = f"inconclusive as yet (next look at {next_look} seeds)"
-    verdict = replace(state.verdict, text=text, needs=None, needs_range=None)
+    verdict = replace(state.verdict, text=pending_text(next_look), needs=None, needs_range=None)
     return replace(state, verdict=verdict, seeds_needed=next_look)
 
 

@@ -20,8 +20,9 @@ from typing import Final, NamedTuple, final
 from paribus.analysis.formatting import percent, plural
 from paribus.analysis.pairing import PairedTrials, has_learned, is_vacuous
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
-from paribus.analysis.table import UNLEARNED, Family, Row, verdict_fields
+from paribus.analysis.table import Family, Row, verdict_fields
 from paribus.analysis.trials import Cell, ComparisonSpec, FactorialCells, Level
+from paribus.analysis.verdict_words import UNLEARNED, withheld_text
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.errors import join_names
 from paribus.planning.settings import Setting
@@ -192,7 +193,7 @@ def _rows(effects: Sequence[_Effect], values: _Values, comparison: ComparisonSpe
     for index, (effect, reason) in enumerate(zip(effects, reasons, strict=True)):
         verdict = verdicts[str(index)]
         is_vacuous_verdict = not reason and values.is_vacuous(effect.weights, verdict.kind)
-        text = UNLEARNED if is_vacuous_verdict else f"withheld ({reason})" if reason else ""
+        text = UNLEARNED if is_vacuous_verdict else withheld_text(reason) if reason else ""
         fields = {"kind": "withheld", "verdict": text} if text else verdict_fields(verdict)
         rows.append(
             Row(variant=effect.name, n=verdict.n, planned=len(comparison.seeds), aliases=effect.aliases, **fields)

@@ -12,8 +12,9 @@ from paribus.analysis.certificates import Certificate, certify_chain, merge_cert
 from paribus.analysis.costs import Pairs, costs
 from paribus.analysis.p_values import variance_reduction
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
-from paribus.analysis.table import UNLEARNED, Row, verdict_fields
+from paribus.analysis.table import Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdict_words import UNLEARNED, failure_text, withheld_text
 from paribus.analysis.verdicts import PairedDifferences, Verdict
 from paribus.errors import join_names
 from paribus.planning.comparability import CONDITIONS
@@ -124,8 +125,8 @@ def variant_row(
         "costs": costs(variant_trials, list(trials[comparison.baseline].values()), paired.pairs, comparison.throughput),
     }
     if paired.reason:
-        return Row(kind="withheld", verdict=f"withheld ({paired.reason})", **common)
-    if text := _failure_text(common, count_outcomes(list(trials[comparison.baseline].values()), comparison)):
+        return Row(kind="withheld", verdict=withheld_text(paired.reason), **common)
+    if text := failure_text(common, count_outcomes(list(trials[comparison.baseline].values()), comparison)):
         return Row(kind="failed", verdict=text, **common)
     learned = (has_learned(list(trials[comparison.baseline].values()), comparison), common["learned"])
     if not comparison.allow_unlearned and is_vacuous(verdict.kind, *learned):
@@ -134,16 +135,6 @@ def variant_row(
         **verdict_fields(verdict),
         variance_reduction=variance_reduction(baseline_values, variant_values),
         **common,
-    )
-
-
-def _failure_text(variant: Mapping[str, Any], baseline: Mapping[str, Any]) -> str:
-    """`failed 2/2` if every trial of the variant or of the baseline failed, else an empty string."""
-    sides = (("", variant), ("baseline ", baseline))
-    return ", ".join(
-        f"{side}failed {outcomes['failed']}/{outcomes['planned']}"
-        for side, outcomes in sides
-        if outcomes["failed"] == outcomes["planned"] > 0
     )
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import Cost
-from paribus.analysis.verdicts import Better, Kind, Verdict
+from paribus.analysis.verdict_words import UNLEARNED, RowKind
+from paribus.analysis.verdicts import Better, Verdict
 
 if TYPE_CHECKING:
     from altair import LayerChart
     from pandas import DataFrame
 
-UNLEARNED: Final = "withheld (did not learn: no verdict)"
 CLAIM_FIELDS: Final = (
     "kind",
     "verdict",
@@ -30,8 +30,6 @@ CLAIM_FIELDS: Final = (
     "needs_range",
 )
 OPTIONAL_FIELDS: Final = ("baseline", "aliases", "outliers", "across")  # left out of JSON where they are empty
-
-RowKind = Kind | Literal["withheld", "failed", "baseline"]
 
 
 @final

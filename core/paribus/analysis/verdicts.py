@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal, TypeVar, final
+from typing import Literal, TypeVar, final
 
 from paribus.analysis.outliers import outliers, sign_flip_interval, sign_flip_p
 from paribus.analysis.p_values import (
@@ -19,15 +19,10 @@ from paribus.analysis.p_values import (
     two_sided_p,
 )
 from paribus.analysis.power import spread_interval
-from paribus.errors import join_names
+from paribus.analysis.verdict_words import MAX_SEEDS, MIN_PAIRS_FOR_ESTIMATE, Kind, describe_verdict
 
-Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
 Better = Literal["lower", "higher"]
 Name = TypeVar("Name", bound=Hashable)  # of a variant, or of a variant in a setting
-
-MIN_PAIRS_FOR_ESTIMATE: Final = 3  # with fewer, the spread is too uncertain to estimate the seeds that are needed
-MAX_SEEDS: Final = 10_000  # no study is larger, and "needs n ≥ 84,213" would claim more precision than there is
-MAX_OUTLIERS: Final = 4  # outlier seeds named in a verdict
 
 
 @final
@@ -193,7 +188,7 @@ def _verdict(
         needs_range = _needs_range(summary, needs, alpha=step.alpha, margin=margin)
     return Verdict(
         kind=kind,
-        text=_text(kind, paired, needs, needs_range),
+        text=describe_verdict(kind, paired, needs, needs_range),
         n=len(paired.differences),
         difference=summary.mean if summary else None,
         low=low,
@@ -242,30 +237,3 @@ def _adjusted(p: float, settling_alphas: Sequence[float]) -> float:
     """Return the smallest family-wise alpha at which `p` times the number of unsettled variants is at most alpha."""
     family = len(settling_alphas) - 1
     return min(1.0, *(max(alpha, (family - settled) * p) for settled, alpha in enumerate(settling_alphas[:-1])))
-
-
-def _text(kind: Kind, paired: PairedDifferences, needs: int | None, needs_range: tuple[int, int | None] | None) -> str:
-    if kind == "diverged":
-        variant = f"diverged {paired.diverged}/{paired.planned}" if paired.diverged else ""
-        baseline = f"baseline diverged {paired.baseline_diverged}/{paired.planned}" if paired.baseline_diverged else ""
-        return ", ".join(filter(None, (variant, baseline)))
-    if paired.outliers:
-        return f"{kind} (outlier: seed {join_names(map(str, paired.outliers), MAX_OUTLIERS)})"
-    if kind != "inconclusive":
-        return kind
-    pairs = len(paired.differences)
-    if needs is None and pairs > 1 and not any(paired.differences):
-        return f"inconclusive (no difference in any of {pairs} pairs)"
-    if pairs < MIN_PAIRS_FOR_ESTIMATE:
-        return f"inconclusive (too few seeds: n = {pairs})"
-    return f"inconclusive ({needs_text(needs, needs_range)})"
-
-
-def needs_text(needs: int | None, needs_range: tuple[int, int | None] | None) -> str:
-    """`needs n ≥ ~7 [6, 40]`: the seeds that would decide a verdict, with their uncertainty."""
-    if needs is None:
-        return f"needs n > {MAX_SEEDS:,}"
-    if needs_range is None:
-        return f"needs n ≥ ~{needs}"
-    low, high = needs_range
-    return f"needs n ≥ ~{needs} [{low}, {f'>{MAX_SEEDS:,}' if high is None else high}]"

@@ -21,7 +21,7 @@ from paribus.specs.tree import Keys, Tree, contains_unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE, PRODUCTS, Conditions, Variant, listed_variants, one_at_a_time
-from paribus.studies.options import Tune
+from paribus.studies.parse_options import Tune
 from paribus.studies.study import Study
 
 WRONG_CONDITION: Final = ("unknown-axis", "never-applies")  # codes of conditions that no cell can meet

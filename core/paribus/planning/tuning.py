@@ -22,7 +22,7 @@ from paribus.storage.atomic import parse_number
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.designs import BASELINE, Change, Variant, format_value
-from paribus.studies.options import Cell, Tune
+from paribus.studies.parse_options import Cell, Tune
 from paribus.studies.stages import key_in_stage
 from paribus.studies.study import Study
 

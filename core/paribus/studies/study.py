@@ -23,7 +23,7 @@ from paribus.specs.values import Validator
 from paribus.storage.atomic import digest
 from paribus.studies.budgets import Budget, parse_budget
 from paribus.studies.designs import Variation
-from paribus.studies.options import (
+from paribus.studies.parse_options import (
     Tune,
     check_looks,
     check_matches,

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from paribus.analysis.early_stopping import LookData, decide_sequentially
 from paribus.analysis.p_values import t_quantile
-from paribus.analysis.verdicts import Kind, PairedDifferences, Verdict, decide
+from paribus.analysis.verdict_words import Kind
+from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 Floats = NDArray[np.float64]
 FILE = Path(__file__).parents[4] / "benchmarks" / "results" / "trials" / "coverage.json"

@@ -30,7 +30,7 @@ from paribus.storage.atomic import make_folder, write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import LOOKS, Store, Trial
 from paribus.studies.designs import BASELINE
-from paribus.studies.options import FIRST_TUNING_SEED
+from paribus.studies.parse_options import FIRST_TUNING_SEED
 from paribus.studies.study import parse_study
 
 Ask = Callable[..., ComparisonSpec]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from paribus.analysis.outliers import outliers, sign_flip_interval, sign_flip_p
 from paribus.analysis.p_values import holm, interval, seeds_needed
-from paribus.analysis.verdicts import MAX_SEEDS, MIN_PAIRS_FOR_ESTIMATE, Kind, PairedDifferences, Verdict, decide
+from paribus.analysis.verdict_words import MAX_SEEDS, MIN_PAIRS_FOR_ESTIMATE, Kind
+from paribus.analysis.verdicts import PairedDifferences, Verdict, decide
 
 STUDIES = 1000  # of each simulation
 MIRRORED: dict[Kind, Kind] = {"better": "worse", "worse": "better"}

@@ -1,4 +1,4 @@
-"""Options of a study besides what it varies: match, scales, tune, stop, seeds and loggers."""
+"""Parse the options of a study besides what it varies, which `study_keys.py` declares: match, scales, tune, stop …"""
 
 from __future__ import annotations
 
