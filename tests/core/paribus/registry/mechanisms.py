@@ -277,7 +277,7 @@ w_N = W_N()
 w_N.x = VALUE
 r_N = weakref.ref(w_N)
 == function made by exec: e_N()
-exec("def e_N():\\n    return " + repr(VALUE))
+exec("def e_N(inf=float('inf'), nan=float('nan')):\\n    return " + repr(VALUE))
 == function replaced in a library: torch.nn.functional.mine_N()
 torch.nn.functional.mine_N = lambda x=VALUE: x
 == global that a function assigns: g_N
