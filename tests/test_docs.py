@@ -32,6 +32,7 @@ LONG_PAGES = {  # whose examples take seconds
         "designs",
         "fine-tuning",
         "first-study",
+        "how-many-seeds",
         "hugging-face-models",
         "inference",
         "labelled-tasks",

@@ -37,6 +37,7 @@ def topic(document: Document) -> str:
     return document.name.partition(",")[0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_texts_are_unique_and_no_topic_is_in_both_splits(name: str) -> None:
     train, val = (documents(name, split) for split in ("train", "val"))

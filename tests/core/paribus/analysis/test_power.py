@@ -33,6 +33,7 @@ def by_quadrature(effect: float, n: int, alpha: float) -> float:
     return math.fsum(scipy.integrate.quad(density, *ends, limit=200)[0] for ends in pairwise(places))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 200])
 @pytest.mark.parametrize("alpha", [0.05, 0.0125])
 def test_the_power_to_detect_equals_an_integral_by_scipy(n: int, alpha: float) -> None:

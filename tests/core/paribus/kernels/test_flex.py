@@ -157,6 +157,7 @@ def test_full_attention_needs_no_mask(planned: Planned, rows: Kinds) -> None:
     assert score_and_mask == (None, None, False)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("sight", SIGHTS, ids=visibility_id)
 def test_the_block_mask_equals_that_of_torch(sight: Visibility, rows: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
     length = 300 if sight.blocks is None else 97

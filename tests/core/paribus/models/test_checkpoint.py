@@ -263,7 +263,7 @@ values = st.recursive(
 
 
 @given(values)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_packing_preserves_values_and_types(value: object) -> None:
     packed = pack(value, "here", {})
     canonical_json(packed)

@@ -141,6 +141,7 @@ def test_a_missing_folder_is_a_store_error(store: Store, trial: MakeTrial, regis
     assert run_request(order, registry, stop=StopRequest()) == EXIT_STORE
 
 
+@pytest.mark.thorough
 def test_a_new_process_needs_only_the_request(store: Store, trial: MakeTrial, tmp_path: Path) -> None:
     order = request_for(store, trial(), plugins={"plugins": [str(tmp_path / "mine.py")]})
     (tmp_path / "mine.py").write_text("raise ValueError('broken plugin')")

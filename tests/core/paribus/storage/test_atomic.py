@@ -282,7 +282,7 @@ def test_a_file_at_the_path_of_a_folder_is_an_error(tmp_path: Path) -> None:
 
 
 @given(st.dictionaries(words, trees, max_size=3))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_documents_round_trip(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Json]) -> None:
     path = tmp_path_factory.getbasetemp() / "document.json"
     write_json(path, document, files=replace(FILES, fsync=lambda _: None, fsync_dir=lambda _: None))
