@@ -32,9 +32,7 @@ class StepChecks:
         self.generators: set[str] = set()  # generators that a step uses and must not
         self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
-        self.updates: int | None = (
-            None  # of the optimizer, where a gradient scaler skips steps that overflow in float16
-        )
+        self.updates: int | None = None  # of the optimizer; counted in float16, where steps that overflow are skipped
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
         self._generators: dict[str, object] | None = None
@@ -85,9 +83,9 @@ class StepChecks:
         self.hooked |= hooked_paths(self.model)
         self._generators = None
 
-    def count_updates(self, optimizer: torch.optim.Optimizer) -> None:
-        """Count the updates of an optimizer from now on."""
-        self.updates = self.updates or 0
+    def count_updates(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Count the updates of an optimizer from `step` on; those before it count as made if nothing counted them."""
+        self.updates = step if self.updates is None else self.updates
 
         def count(*_: object) -> None:
             self.updates = (self.updates or 0) + 1

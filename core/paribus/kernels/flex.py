@@ -104,8 +104,7 @@ def table_options(q: Tensor) -> dict[str, int]:
     precision, they need more shared memory than an H100 or H200 has. These options are the fastest of those measured.
     """
     options = {"fwd_num_stages": 2}
-    is_half = q.dtype in (torch.bfloat16, torch.float16)
-    return {**options, "fwd_BLOCK_N": 64} if is_half and q.shape[-1] <= 128 else options
+    return {**options, "fwd_BLOCK_N": 64} if q.dtype.itemsize == 2 and q.shape[-1] <= 128 else options
 
 
 def distance_table(

@@ -185,7 +185,7 @@ def _key(source: PluginSource, environment: str) -> str:
 
 @lru_cache(maxsize=64)
 def _builtin_stamps(source: PluginSource) -> list[JSON]:
-    """Return the stamps of the files of a built-in plugin, once, as above."""
+    """Return the stamps of the files of a built-in plugin, read once in a process."""
     return list(map(_stamp, source.files()))
 
 

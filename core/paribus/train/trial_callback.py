@@ -176,7 +176,7 @@ class TrialCallback(Callback):
             restore(self.checkpoint, self.model, trainer.optimizers[0])
             trainer.precision_plugin.load_state_dict(self.checkpoint.extra["precision"])
         if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            self.checks.count_updates(trainer.optimizers[0])
+            self.checks.count_updates(trainer.optimizers[0], self.step)
         if self.ema_decay is not None:
             self.averages = AveragedWeights(self.model, self.ema_decay)
             if self.checkpoint is not None:

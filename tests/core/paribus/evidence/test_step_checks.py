@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice, product
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -141,3 +141,16 @@ def test_the_checks_leave_the_process_and_the_model_alone(
     assert torch.equal(parameter_bits(model), bits)
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_updates_are_counted_from_the_step_of_a_checkpoint_without_a_count() -> None:
+    layer = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    checks = StepChecks(cast("Model", layer))
+    checks.resume({name: value for name, value in checks.state().items() if name != "updates"})
+    checks.count_updates(optimizer, 3)
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert checks.updates == 4
+    checks.count_updates(optimizer, 9)
+    assert checks.updates == 4
