@@ -11,20 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from paribus.analysis.certificate_checks import (
-    DATA,
-    KINDS,
-    TIME_LIMIT,
-    Finding,
-    TensorComparison,
-    TrialPair,
-    compare_tensors,
-    effect_findings,
-    gradient_findings,
-    option_findings,
-    short_names,
-    step_findings,
-)
+from paribus.analysis.certificate_checks import effect_findings, gradient_findings, option_findings, step_findings
+from paribus.analysis.tensor_comparison import KINDS, TensorComparison, compare_tensors, short_names
+from paribus.analysis.trial_pair import DATA, TIME_LIMIT, Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.planning.comparability import BUDGET

@@ -66,7 +66,7 @@ def _grouped(
     kind: Kind, label: str, fates: tuple[TensorTransfer, ...]
 ) -> Iterator[tuple[str, list[TensorTransfer], str]]:
     """Yield a line for each kind of conversion and of new initial weights."""
-    from paribus.analysis.certificate_checks import short_names
+    from paribus.analysis.tensor_comparison import short_names
 
     groups: dict[str, list[TensorTransfer]] = {}
     for fate in fates:

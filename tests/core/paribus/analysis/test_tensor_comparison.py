@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.certificate_checks import MAX_PATHS, compare_tensors, short_names
+from paribus.analysis.tensor_comparison import MAX_PATHS, compare_tensors, short_names
 
 LAYERS = [f"body.layers.{layer}.attention.heads" for layer in range(3)]
 
