@@ -16,9 +16,9 @@ from paribus.cli.explain import describe_default, describe_traits, describe_valu
 from paribus.errors import SpecError
 from paribus.hookspecs import SLOTS
 from paribus.models.assemble import meta_model
-from paribus.planning.identity import components_of
 from paribus.registry import Entry, Registry
 from paribus.specs import resolved
+from paribus.specs.components import components_of
 from paribus.specs.fields import ARCHITECTURE
 from paribus.testing.host_models import Case, component_node
 

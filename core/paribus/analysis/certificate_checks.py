@@ -8,6 +8,7 @@ from typing import Final
 from paribus.analysis.first_step_findings import first_step_findings
 from paribus.analysis.tensor_comparison import MAX_PATHS, TensorComparison, short_names
 from paribus.analysis.trial_pair import DATA, TRAINING, Finding, TrialPair
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.specs.diff import MISSING, touches
 from paribus.specs.tree import get_path
@@ -92,6 +93,8 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
     targets.
     """
     yield from first_step_findings(pair)
+    for entry in pair:
+        yield from _property_findings(entry)
     baseline, variant = (frozenset(entry.certificate.get("changed_tensors") or ()) for entry in pair)
     differing = (baseline ^ variant) & shared.shared
     if differing:
@@ -103,6 +106,20 @@ def step_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding
     skipped = [int(entry.certificate.get("skipped_steps") or 0) for entry in pair]
     if any(skipped):
         yield "side effect", f"{skipped[1]:,} steps skipped by overflow in float16, and {skipped[0]:,} of the baseline"
+
+
+def _property_findings(entry: TrialEntry) -> Iterator[Finding]:
+    """Yield the properties that the model of a trial lacks, where a component does not come with Paribus."""
+    properties = entry.certificate.get("properties")
+    if properties is None:
+        return
+    for name, fault in properties.items():
+        if name == "unchecked":
+            yield "side effect", f"not all properties of {entry.variant} were checked ({fault})"
+        else:
+            yield "failure", f"{name}: {entry.variant}: {fault}"
+    if not properties:
+        yield "confirmed", f"properties of {entry.variant} hold"
 
 
 def _hook_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Finding]:

@@ -125,8 +125,8 @@ def _float32_reasons(spec: Mapping[str, Any], model: ModelParts, registry: Regis
 
     from paribus.assembly.devices import training_device
     from paribus.models.precision import training_precision
-    from paribus.planning.identity import components_of
     from paribus.slots.component import Component
+    from paribus.specs.components import components_of
 
     precision, device = training_precision(spec["trainer"]), training_device(spec)
     if precision is None or precision.autocast is None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final, final
 
 import torch
 from torch import Tensor
 
+from paribus.assembly.components import Classes
+from paribus.datamodule.data import Data
+from paribus.evidence.draw_properties import draw_faults
+from paribus.evidence.model_properties import broken_properties
 from paribus.evidence.parameter_bits import parameter_bits
 from paribus.evidence.process_state import global_generators
+from paribus.evidence.rate_properties import rate_faults
 from paribus.evidence.repeated_step import repeat_step
+from paribus.evidence.token_access import Context
 from paribus.models.distributed import is_sharded
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 
 MODULE_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 ALL_MODULES: Final = "all modules"
+UNCHECKED: Final = "unchecked"  # key of the reason why nothing was checked
 
 
 @final
@@ -27,6 +33,7 @@ class StepChecks:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.first_step: dict[str, Any] = {}
+        self.properties: dict[str, str] | None = None  # that the model lacks, where they are checked
         self.changed: set[str] = set()  # parameters that changed outside of the optimizer's steps
         self.hooked: set[str] = set()  # parameters and modules with hooks, which may change gradients and outputs
         self.generators: set[str] = set()  # generators that a step uses and must not
@@ -45,6 +52,7 @@ class StepChecks:
             "hooks": sorted(self.hooked),
             "generators": sorted(self.generators),
             "targets": {"training": self.training, "evaluation": self.evaluation},
+            **({} if self.properties is None else {"properties": self.properties}),
         }
 
     def state(self) -> dict[str, Any]:
@@ -52,6 +60,7 @@ class StepChecks:
 
     def resume(self, state: Mapping[str, Any]) -> None:
         self.first_step, self.changed = dict(state["first_step"]), set(state["changed_tensors"])
+        self.properties = state.get("properties")
         self.hooked, self.generators = set(state.get("hooks", ())), set(state.get("generators", ()))
         self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
         self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
@@ -103,12 +112,30 @@ class StepChecks:
         """Set the targets of the last evaluation."""
         self.evaluation = {name: _plain(float(count)) for name, count in counts.items()}
 
-    def repeat(self, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> None:
+    def repeat(self, batch: Batch, context: Context) -> None:
         """Repeat the first step, unless the model cannot be copied."""
         try:
             self.first_step = repeat_step(self.model, batch, context)
         except Exception as error:  # of any component; training itself reports errors of a step
-            self.first_step = {"unchecked": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+            self.first_step = {UNCHECKED: _summary(error)}
+
+    def check_properties(self, classes: Classes, data: Data, batch: Batch, context: Context) -> None:
+        """Check what the components promise, each as far as it does not fail: training itself reports errors."""
+        self.properties = {}
+        checks: tuple[Callable[[], dict[str, str]], ...] = (
+            lambda: broken_properties(self.model, classes, data.encoded.vocabulary, batch, context),
+            lambda: dict(draw_faults(data)),
+            lambda: dict(rate_faults(self.model)),
+        )
+        for check in checks:
+            try:
+                self.properties |= check()
+            except Exception as error:  # as above
+                self.properties.setdefault(UNCHECKED, _summary(error))
+
+
+def _summary(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _plain(count: float) -> float:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from paribus.errors import Problem, join_names
-from paribus.hookspecs import SLOTS
 from paribus.registry import ComponentValues, Entry, Index
 from paribus.registry.index_cache import indexed_values, mark_outdated
+from paribus.specs.components import components_in_slot, filled_slots
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, dependencies
@@ -87,35 +87,6 @@ class SeededIdentity:
         return digest(f"{self._prefix}{','.join(pairs)}}}}}".encode())[:LENGTH]
 
 
-def components_of(spec: Spec, index: Index) -> Iterator[tuple[str, str]]:
-    """Yield the (slot, name) of every component in a resolved spec, also of its parts and of nested components."""
-    for slot, value in _filled_slots(spec):
-        yield from _components_in_slot(slot, value, index)
-
-
-def _filled_slots(spec: Spec) -> Iterator[tuple[str, Any]]:
-    """Yield each slot that a spec or one of its parts fills, with its value."""
-    yield from ((slot, spec[slot]) for slot in SLOTS if spec.get(slot) is not None)
-    if spec.get("evaluate") is not None:
-        yield "objective", spec["evaluate"]
-    for part in (spec.get("parts") or {}).values():
-        yield from _filled_slots(part)
-        yield from _filled_slots(part.get("cross") or {})
-
-
-def _components_in_slot(slot: str, value: Any, index: Index) -> Iterator[tuple[str, str]]:
-    for node in value if isinstance(value, (list, tuple)) else [value]:
-        yield from _nested_components(slot, node, index)
-
-
-def _nested_components(slot: str, node: Mapping[str, Any], index: Index) -> Iterator[tuple[str, str]]:
-    """Yield a component and the components in its options."""
-    yield slot, node["name"]
-    for option in index.find(slot, node["name"]).options:
-        if option.kind.name == "slot" and node.get(option.name) is not None:
-            yield from _nested_components(option.kind.slot, node[option.name], index)
-
-
 @final
 class ComponentCode:
     """Hashes of the code behind the specs of one plan: each file is read once."""
@@ -136,7 +107,7 @@ class ComponentCode:
         return self._of_spec(spec)[1]
 
     def _of_spec(self, spec: Spec) -> tuple[str, Mapping[str, str]]:
-        components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in _filled_slots(spec)))
+        components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in filled_slots(spec)))
         if components not in self._by_components:
             hashes = {f"{slot}.{name}": self.component(slot, name) for slot, name in sorted(components)}
             self._files.save()
@@ -153,7 +124,7 @@ class ComponentCode:
 
     def _in_slot(self, slot: str, value: Any) -> frozenset[tuple[str, str]]:
         if (slot, id(value)) not in self._components:  # kept with the value, so that its id stays its own
-            self._components[slot, id(value)] = value, frozenset(_components_in_slot(slot, value, self._index))
+            self._components[slot, id(value)] = value, frozenset(components_in_slot(slot, value, self._index))
         return self._components[slot, id(value)][1]
 
 

@@ -72,6 +72,7 @@ class Scheduler:
         self.peers = PeerRunners(store, LeaseMonitor())
         self.trials: dict[str, Trial] = {}
         self.rehearsing: set[TrialGroup] = set()
+        self.messages: set[str] = set()  # of trials, each reported once
         self.usable_parents: set[str] = set()  # identities of ended trials with weights
         self.trial_options = options.trial
         self.is_ending = False
@@ -218,9 +219,10 @@ class Scheduler:
         trial = running.task.trial
         latest = None
         for line in running.progress.read():
-            if line.message:
+            if line.message and line.message not in self.messages:
+                self.messages.add(line.message)
                 self.emit(Event(kind="note", trial=trial, text=line.message))
-            else:
+            elif not line.message:
                 latest = line
         if latest is not None and not running.task.is_rehearsal:
             steps = (trial.spec["trainer"] or {}).get("max_steps") or 0

@@ -228,6 +228,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
     context = TrialContext(
         identity=request.identity,
         folder=folder,
+        variant=request.variant,
         options=request.options,
         should_stop=should_stop,
         on_step=on_step,

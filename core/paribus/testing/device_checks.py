@@ -13,7 +13,7 @@ from paribus.assembly.devices import move_batch
 from paribus.models.evaluate import compute_metrics
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus.planning.identity import components_of
+from paribus.specs.components import components_of
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device, unavailable_reason
 from paribus.testing.small_model import tokens

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import SpecError
-from paribus.planning.identity import components_of
 from paribus.registry import Entry, Registry
 from paribus.registry.component_index import BUILTIN
 from paribus.schema import Option
 from paribus.specs import resolved
+from paribus.specs.components import components_of
 from paribus.specs.fields import ARCHITECTURE, NO_POSITION
 from paribus.specs.load import Source
 from paribus.specs.training_rules import IN_TEXT, misfit, unasked

@@ -25,6 +25,8 @@ from paribus.errors import Problem, SpecError
 from paribus.evidence.ablation_probe import probe_variant
 from paribus.evidence.digests import initial_tensors, untrained_outputs_digest, validation_digest
 from paribus.evidence.provenance import provenance, reset_peak_memory
+from paribus.evidence.step_checks import UNCHECKED
+from paribus.evidence.token_access import Context
 from paribus.models.adapt import initial_model
 from paribus.models.assemble import build_data, load_corpus
 from paribus.models.checkpoint import (
@@ -38,7 +40,9 @@ from paribus.models.distributed import ProcessRank, lightning_strategy, run_dist
 from paribus.models.layers import configure_layers, report_compile_errors
 from paribus.models.precision import matmul_precision
 from paribus.models.training_clock import TrainingClock
+from paribus.parts.batch import Batch
 from paribus.registry import Registry
+from paribus.specs.components import has_external_code
 from paribus.specs.fields import EMA_DECAY
 from paribus.specs.trainer_options import OWN_ARGUMENTS, max_seconds
 from paribus.storage.atomic import FILES, Files, write_json
@@ -70,6 +74,7 @@ class TrialContext:
 
     identity: str
     folder: Path
+    variant: str = ""  # its name in messages
     options: TrialOptions = TrialOptions()
     should_stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, float], None] = lambda step, loss: None
@@ -134,7 +139,7 @@ class _Training:
     """Trial in one of its processes: its model, data, callback and trainer, and the steps to its record."""
 
     def __init__(self, spec: Spec, classes: Registry, context: TrialContext) -> None:
-        self.spec, self.context, self.started = spec, context, time.time()
+        self.spec, self.classes, self.context, self.started = spec, classes, context, time.time()
         self.text = load_corpus(spec, classes)
         self.probe = probe_variant(spec, context.changes, classes, self.text, context.baseline_values)
         reset_peak_memory()
@@ -186,9 +191,18 @@ class _Training:
             clock=self.clock,
         )
         callback.rank = context.rank
+        if has_external_code(self.spec, self.classes.index):  # those of Paribus have conformed
+            callback.check_properties = self._check_properties
         callback.exchange_steps = math.gcd(LOSS_READ_INTERVAL, context.options.checkpoint_steps or 0)
         callback.ema_decay = (self.model.spec["trainer"] or {}).get(EMA_DECAY.name)
         return callback
+
+    def _check_properties(self, batch: Batch, context: Context) -> None:
+        """Check what the components of a model promise, and report now what withholds a verdict later."""
+        self.callback.checks.check_properties(self.classes, self.data, batch, context)
+        for name, fault in (self.callback.checks.properties or {}).items():
+            if name != UNCHECKED:
+                self.context.on_message(f"warning: {self.context.variant or 'the model'} {name}: {fault}")
 
     def _make_logger(self) -> LoggerCallback | None:
         run, options = self.context.logger_run, self.context.options

@@ -16,6 +16,7 @@ from paribus.datamodule.data import Data, join_shares
 from paribus.evidence.digests import batch_digest, chain_digest, optimizer_options
 from paribus.evidence.repeated_step import compile_step
 from paribus.evidence.step_checks import StepChecks
+from paribus.evidence.token_access import Context
 from paribus.models.averaged_weights import AveragedWeights
 from paribus.models.checkpoint import Checkpoint, environment_fingerprint, restore, save
 from paribus.models.distributed import ProcessRank, full_tensor, is_sharded, unsharded
@@ -131,6 +132,7 @@ class TrialCallback(Callback):
         self.no_gradient: list[str] = []
         self.optimizer_options: dict[str, str] = {}
         self.checks = StepChecks(model)
+        self.check_properties: Callable[[Batch, Context], None] | None = None  # before the first step
         self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
         self.ema_decay: float | None = None
         self.averages: AveragedWeights | None = None  # made from the first weights, on the device of the training
@@ -190,6 +192,8 @@ class TrialCallback(Callback):
             with self.clock.paused(self.model.device):
                 if self.step == 0:
                     self.checks.repeat(batch, trainer.precision_plugin.train_step_context)
+                    if self.check_properties is not None:
+                        self.check_properties(batch, trainer.precision_plugin.train_step_context)
                 compile_step(self.model, batch, trainer.precision_plugin.train_step_context)
         if should_check_step(self.step, self.steps) and batch_idx % trainer.accumulate_grad_batches == 0:
             with self.clock.paused(self.model.device):

@@ -326,6 +326,19 @@ def test_steps_skipped_by_overflow_are_a_side_effect(make: Make) -> None:
     assert pair(make, {"norm": "rmsnorm"}, none).side_effects == pair(make, {"norm": "rmsnorm"}).side_effects
 
 
+def test_a_property_that_a_model_lacks_withholds_the_verdict(make: Make) -> None:
+    broken = {f"{CERTIFICATE}/properties": {"reads future tokens": "the output at position 0 changes"}}
+    certificate = pair(make, {"attention": "mqa"}, broken)
+    assert certificate.reason == "reads future tokens"
+    assert certificate.failures == (f"reads future tokens: {certificate.variant}: the output at position 0 changes",)
+    held = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/properties": {}})
+    assert held.ok
+    assert f"properties of {held.variant} hold" in held.confirmed
+    unchecked = pair(make, {"attention": "mqa"}, {f"{CERTIFICATE}/properties": {"unchecked": "TypeError: no copy"}})
+    assert unchecked.ok
+    assert f"not all properties of {unchecked.variant} were checked (TypeError: no copy)" in unchecked.side_effects
+
+
 def test_records_without_these_checks_are_certified_by_the_others(make: Make) -> None:
     older = {f"{CERTIFICATE}/{key}": None for key in ("first_step", "changed_tensors", "targets")}
     assert pair(make, {"norm": "rmsnorm"}, older).ok

@@ -17,6 +17,7 @@ from torch import nn
 from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import ParibusError
+from paribus.evidence.model_properties import broken_properties
 from paribus.evidence.parameter_bits import crc32, parameter_bits, sum_of_bits
 from paribus.evidence.process_state import clock_shift
 from paribus.evidence.step_checks import StepChecks
@@ -30,6 +31,7 @@ from paribus.testing.host_models import Case, base_specs, host_models
 INDEX = installed().index
 TINY = sorted(name for name in INDEX.presets if name.endswith("tiny"))
 SLOTS = ("attention", "position", "norm", "placement", "feedforward", "initialisation")  # presets have the others
+PRECISIONS = (nullcontext, lambda: torch.autocast("cpu", torch.bfloat16))
 HOSTS = 2  # models with a component that are tried
 COMPONENTS = [(slot, name) for slot in SLOTS for name in sorted(INDEX.names(slot))]
 
@@ -49,12 +51,20 @@ def findings(model: Model, data: Data) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", TINY)
-def test_no_preset_has_a_finding(preset: str, assemble: Callable[..., Model], feed: Callable[..., Data]) -> None:
+def test_no_preset_has_a_finding(
+    preset: str,
+    assemble: Callable[..., Model],
+    feed: Callable[..., Data],
+    components: Registry,
+    vocabulary: Vocabulary,
+) -> None:
     try:
         model, data = assemble(preset, "dropout=0.1"), feed(preset, "dropout=0.1")
     except (ParibusError, AssertionError) as error:  # the small text has no labels, languages or images of this size
         pytest.skip(str(error))
     assert findings(model, data) == {}
+    for context in PRECISIONS:
+        assert broken_properties(model, components, vocabulary, data.step(0), context) == {}
 
 
 @pytest.mark.slow
@@ -67,7 +77,10 @@ def test_no_component_has_a_finding(
     assert hosts
     for host in hosts:
         spec = {**host, "dropout": 0.1}
-        assert findings(build_model(spec, components, vocabulary), build_data(spec, components, text)) == {}
+        model, data = build_model(spec, components, vocabulary), build_data(spec, components, text)
+        assert findings(model, data) == {}
+        for context in PRECISIONS:
+            assert broken_properties(model, components, vocabulary, data.step(0), context) == {}
 
 
 @pytest.mark.parametrize("hour", range(24))

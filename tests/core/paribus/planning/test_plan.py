@@ -12,9 +12,10 @@ import pytest
 from tests.fixtures.problems import raises_problem
 
 from paribus.errors import SpecError
-from paribus.planning.identity import components_of, identity_of, source_hash
+from paribus.planning.identity import identity_of, source_hash
 from paribus.planning.plan import Plan, plan
 from paribus.registry import Index
+from paribus.specs.components import components_of
 from paribus.specs.tree import plain_tree
 from paribus.storage.code_hash import CodeHashes, closure
 from paribus.studies.designs import BASELINE

@@ -19,12 +19,12 @@ from paribus.planning.identity import (
     ComponentCode,
     SeededIdentity,
     code_of,
-    components_of,
     identity_of,
 )
 from paribus.planning.plan import plan
 from paribus.planning.variants import resolve
 from paribus.registry import Index
+from paribus.specs.components import components_of
 from paribus.specs.diff import WITHOUT_EFFECT
 from paribus.specs.resolve import ReadingCache
 from paribus.specs.tree import plain_tree

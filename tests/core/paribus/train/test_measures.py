@@ -13,9 +13,9 @@ from paribus import EvaluatedModel, Example, GeneratedPair, Measure, MeasureTrai
 from paribus.assembly.metric_names import metric_names
 from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
-from paribus.planning.identity import components_of
 from paribus.registry import Registry
 from paribus.specs import resolved
+from paribus.specs.components import components_of
 from paribus.train import measures as module
 from paribus.train.measures import MeasuredModel, MeasureRunner, measured_model
 from paribus.train.trial import TrialContext, run_trial

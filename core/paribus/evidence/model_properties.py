@@ -1,0 +1,199 @@
+"""Properties that components promise, checked on the model of a trial before its first step.
+
+The conformance kit tests a component in small models and in float64. These checks test the model that is trained: its
+sizes, its precision and its device, on examples of its first batch. They run on a copy with noise on its weights, since
+a branch that starts at 0 hides what it does, and without dropout.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from paribus.assembly.components import Classes
+from paribus.evidence.dropout_properties import dropout_faults
+from paribus.evidence.process_state import process_state
+from paribus.evidence.token_access import EXAMPLES, STATE, Context, ModelPass, access_faults, fullest_row, rows_of
+from paribus.models.assemble import build_model
+from paribus.models.lightning_module import Model
+from paribus.parts.batch import Batch
+from paribus.random_keys import key32
+from paribus.slots.component import Component
+from paribus.slots.tokenizer import Vocabulary
+
+TRAINING: Final = "computes something else in training"
+GRADIENTS: Final = "has other gradients than its loss"
+PRECISION: Final = "has other gradients in this precision"
+
+WEIGHT_NOISE: Final = 0.5  # relative to the weights of a matrix
+VECTOR_NOISE: Final = 0.1
+TOLERANCE: Final = 1e-4
+HALF_TOLERANCE: Final = 0.1
+DOUBLE_TOLERANCE: Final = 1e-9
+GRADIENT_TOLERANCE: Final = 0.05
+HALF_GRADIENT_TOLERANCE: Final = 0.5
+SMALL_SHARE: Final = 0.01  # of the norm of all gradients: those that are zero but for rounding are much smaller
+HALF_SMALL_SHARE: Final = 0.1
+DIFFERENCE_STEPS: Final = (1e-6, 1e-5, 1e-8)  # a mismatch at some steps only is due to rounding, or to kinks nearby
+DIFFERENCE_TOLERANCE: Final = 1e-3
+
+
+def broken_properties(
+    model: Model, classes: Classes, vocabulary: Vocabulary, batch: Batch, context: Context
+) -> dict[str, str]:
+    """Return the properties that the components of a model lack, each with an example; empty if all hold.
+
+    `context` is the precision of training steps. In half precision, rounding hides small effects, so what a token reads
+    is tested in float64 as well.
+    """
+    with process_state(key32("properties"), 0.0, model.device):
+        batch = batch._replace(counts=None, micro_batches=1)
+        replica = _replica(model, {**model.spec, "dropout": 0.0}, classes, vocabulary)
+        _add_noise(replica)
+        with context():
+            is_half = torch.is_autocast_enabled(model.device.type) or next(model.parameters()).dtype.itemsize == 2
+        double = copy.deepcopy(replica).double()
+        passes = [ModelPass(replica, context, HALF_TOLERANCE if is_half else TOLERANCE, is_half)]
+        if is_half:
+            passes.append(ModelPass(double, nullcontext, DOUBLE_TOLERANCE))
+        faults = dict(fault for forward in reversed(passes) for fault in access_faults(forward, batch))
+        if faults.keys() & {STATE, EXAMPLES}:
+            return faults
+        example = rows_of(batch, [fullest_row(batch)])
+        for forward in passes:
+            faults |= _mode_faults(forward, example)
+        if TRAINING not in faults:
+            faults |= _gradient_faults(passes[0], double, example)
+        if model.spec["dropout"]:
+            with_dropout = _replica(model, model.spec, classes, vocabulary)
+            with_dropout.load_state_dict(replica.state_dict())
+            faults |= dropout_faults(ModelPass(with_dropout.double(), nullcontext, DOUBLE_TOLERANCE), example)
+        return faults
+
+
+def _replica(model: Model, spec: Mapping[str, Any], classes: Classes, vocabulary: Vocabulary) -> Model:
+    """Return a model of another spec with the weights, the teacher, the device and the dtype of a model."""
+    replica = build_model(spec, classes, vocabulary)
+    replica.load_state_dict(model.state_dict())
+    if model.teacher is not None:
+        replica.set_teacher(copy.deepcopy(model.teacher))
+    return replica.to(model.device, next(model.parameters()).dtype).eval()
+
+
+def _add_noise(model: Model) -> None:
+    """Add noise to every parameter, so that no branch is 0."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = VECTOR_NOISE
+            if parameter.ndim >= 2:
+                typical = float(parameter.float().square().mean().sqrt())
+                scale = WEIGHT_NOISE * max(typical, parameter.shape[-1] ** -0.5)
+            noise = torch.randn(parameter.shape, device=parameter.device, dtype=torch.float32)
+            parameter.add_(noise.to(parameter.dtype), alpha=scale)
+
+
+def _mode_faults(forward: ModelPass, example: Batch) -> Iterator[tuple[str, str]]:
+    """Yield an output without dropout that differs in training mode, and leave the model in this mode."""
+    evaluated = forward.hidden(example)
+    forward.model.train()
+    if not _declares(forward.model, "stochastic", default=False) and forward.differs(
+        evaluated, forward.hidden(example), example
+    ):
+        yield TRAINING, "without dropout, its output in training is not that in evaluation"
+
+
+def _gradient_faults(forward: ModelPass, double: Model, example: Batch) -> Iterator[tuple[str, str]]:
+    """Yield gradients in training mode that are not those in float64, or not those of the output."""
+    double.train()
+    if _declares(double, "stochastic", default=False):
+        return
+    for part in forward.hidden(example):
+        expected = _gradients(double, example, part)
+        path, error = _gradient_error(_gradients(forward.model, example, part, forward.context), expected, forward)
+        if error > (HALF_GRADIENT_TOLERANCE if forward.is_half else GRADIENT_TOLERANCE):
+            yield PRECISION, f"the gradient of `{path}` is not that in float64"
+            return
+        errors = (_difference_error(double, example, part, expected, step) for step in DIFFERENCE_STEPS)
+        is_exact = not _declares(double, "exact_gradients", default=True, value=False)
+        if is_exact and all(error > DIFFERENCE_TOLERANCE for error in errors):
+            yield GRADIENTS, "they differ from finite differences in float64"
+            return
+
+
+def _declares(model: Model, trait: str, *, default: bool, value: bool = True) -> bool:
+    """Return whether a component of the model has this value of a trait."""
+    return any(
+        module.traits.get(trait, default) is value for module in model.modules() if isinstance(module, Component)
+    )
+
+
+def _loss(model: Model, batch: Batch, part: str) -> Tensor:
+    """Return a loss of all hidden states of a part, their sum with random weights, and its auxiliary loss."""
+    run = model.run(batch, ())
+    hidden = run.output(part).hidden
+    weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0)).to(hidden.device, hidden.dtype)
+    loss: Tensor = (hidden * weights).sum().double() / hidden.shape[-1] ** 0.5
+    auxiliary = run.auxiliary()
+    return loss if auxiliary is None else loss + auxiliary.double()
+
+
+def _gradients(model: Model, batch: Batch, part: str, context: Context = nullcontext) -> dict[str, Tensor]:
+    """Return the gradients of the loss of a part, in float64, by parameter."""
+    named = {path: parameter for path, parameter in model.named_parameters() if parameter.requires_grad}
+    with torch.enable_grad():
+        with context():
+            loss = _loss(model, batch, part)
+        grads = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {
+        path: (grad.to_dense() if grad.is_sparse else grad).double()
+        for path, grad in zip(named, grads, strict=True)
+        if grad is not None
+    }
+
+
+def _gradient_error(
+    actual: Mapping[str, Tensor], expected: Mapping[str, Tensor], forward: ModelPass
+) -> tuple[str, float]:
+    """Return the largest relative error of a gradient, with its path.
+
+    A share of the norm of all gradients is added to that of each: gradients that are zero but for rounding differ.
+    """
+    norms = {path: float(value.norm()) for path, value in expected.items()}
+    floor = (HALF_SMALL_SHARE if forward.is_half else SMALL_SHARE) * sum(norm**2 for norm in norms.values()) ** 0.5
+    errors = {
+        path: float((actual[path] - value).norm() if path in actual else value.norm()) / ((norms[path] + floor) or 1.0)
+        for path, value in expected.items()
+    }
+    path = max(errors, key=lambda name: errors[name], default="")
+    return path, errors.get(path, 0.0)
+
+
+def _difference_error(model: Model, batch: Batch, part: str, gradients: Mapping[str, Tensor], step: float) -> float:
+    """Return the relative error of the derivative along a random direction of all parameters with a gradient.
+
+    At a kink within one step, the gradient equals the difference of one side.
+    """
+    parameters = {path: parameter for path, parameter in model.named_parameters() if path in gradients}
+    originals = {path: parameter.detach().clone() for path, parameter in parameters.items()}
+    generator = torch.Generator(model.device).manual_seed(1)
+    directions = {
+        path: torch.randn(parameter.shape, generator=generator, device=model.device, dtype=torch.float64)
+        for path, parameter in parameters.items()
+    }
+    terms = torch.stack([(gradients[path] * direction).sum() for path, direction in directions.items()])
+    losses: list[float] = []
+    with torch.no_grad():
+        for sign in (-1, 0, 1):
+            for path, parameter in parameters.items():
+                parameter.copy_(originals[path] + sign * step * directions[path])
+            losses.append(float(_loss(model, batch, part)))
+        for path, parameter in parameters.items():
+            parameter.copy_(originals[path])
+    before, here, after = losses
+    differences = ((after - before) / (2 * step), (after - here) / step, (here - before) / step)
+    return min(abs(difference - float(terms.sum())) for difference in differences) / (1 + float(terms.norm()))
