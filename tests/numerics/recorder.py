@@ -1,4 +1,4 @@
-"""Plugin of golden trials: writes a digest of every loss, gradient and parameter of each step to a file.
+"""Plugin of golden trials: a digest of every loss, gradient and parameter of each step, and an attention.
 
 `PARIBUS_GOLDEN` names the file; further processes of a trial add their rank to its name.
 """
@@ -104,3 +104,11 @@ def configure_trainer(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     if FILE not in os.environ:
         return {}
     return {"callbacks": [Recorder(Path(os.environ[FILE]), int(os.environ.get(INTERRUPT, "0")))]}
+
+
+@paribus.hookimpl
+def attention() -> Mapping[str, type[Any]]:
+    """Add a component that does not come with Paribus, whose trials check what it promises."""
+    from tests.core.paribus.evidence.mistaken_attention import HandMade  # lines of slots are recorded before it
+
+    return {"golden-external": HandMade}
