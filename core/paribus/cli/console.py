@@ -129,12 +129,17 @@ def refuse_other_file(path: Path) -> None:
     from paribus.report.html import GENERATOR_TAG
 
     try:
-        if path.is_dir() or (path.exists() and GENERATOR_TAG.encode() not in path.read_bytes()[:1000]):
+        if path.exists() and not (path.is_file() and GENERATOR_TAG.encode() in _first_bytes(path)):
             message = "this file was not written by `paribus report`, and other files are never overwritten"
             raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
     except OSError as error:
         message = f"cannot read this file: {error.strerror or error}"
         raise StoreError(Problem(code="cannot-read", location=str(path), message=message)) from error
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(1000)
 
 
 def terminal_columns() -> int:

@@ -194,7 +194,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return not self.findings
+        """Return whether something was tested and nothing failed."""
+        return not self.findings and not self.not_tested
 
     def __str__(self) -> str:
         count = len(self.passed) + len(self.findings)
@@ -330,6 +331,8 @@ def _run_on_models(case: Case, checks: Mapping[str, Check], passed: list[str], m
     for name, check in checks.items():
         if case.entry.slot in check.slots:
             result = _run_check(case, name, check)
+            if name == REFERENCE and result is DOES_NOT_APPLY:
+                result = Finding(name, "", "the reference was compared in no model; does it return NotImplemented?")
             if isinstance(result, Finding):
                 findings.append(result)
             else:

@@ -1,5 +1,6 @@
 """`paribus report`: the page that it writes, and files that it never overwrites."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ def test_a_study_without_records_has_no_page(cli: Callable[..., Any]) -> None:
 def test_only_a_page_of_this_command_is_overwritten(cli: Callable[..., Any]) -> None:
     Path("study.yaml").write_text(STUDY)
     original = Path("study.yaml").read_bytes()
-    for name in ("study.yaml", "."):
+    for name in ("study.yaml", ".", os.devnull):
         result = cli("report", "study.yaml", "-o", name)
         assert result.code == EXIT_STORE
         assert f"error[not-empty] ({name})" in result.err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paribus.registry import Registry, installed
-from paribus.testing import conform, examine
+from paribus.testing import examine
 
 SEEDS = range(1, 21)
 
@@ -28,6 +28,7 @@ EACH_TIME = {
 }
 """A component of a slot, in which every check of the slot runs each time; those of other slots take longer."""
 
+MAY_LACK_PACKAGES = {"corpus.datasets", "corpus.digits", "launcher.ray"}  # without which nothing is tested
 LARGE_SLOTS: dict[str, set[str]] = {  # whose checks take seconds; these components are thorough tests, others slow ones
     "attention": {"mha", "linear"},
     "corpus": {"sections", "text"},
@@ -63,7 +64,9 @@ def test_the_components_tried_each_time_exist() -> None:
 @pytest.mark.few(6)
 @pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_conforms(topic: str, components: Registry) -> None:
-    report = conform(topic, registry=components)
+    report = examine(topic, registry=components)
+    assert not report.findings, str(report)
+    assert report.ok or topic in MAY_LACK_PACKAGES, str(report)
     assert report.topic == topic
     assert "schema is valid" in report.passed
 
@@ -81,4 +84,4 @@ def seeded_topics() -> Iterator[Any]:
 @pytest.mark.parametrize(("topic", "seed"), list(seeded_topics()))
 def test_installed_component_conforms_with_other_draws(topic: str, seed: int, components: Registry) -> None:
     report = examine(topic, registry=components, seed=seed)
-    assert report.ok, str(report)
+    assert report.ok or (topic in MAY_LACK_PACKAGES and not report.findings), str(report)

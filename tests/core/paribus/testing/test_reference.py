@@ -249,3 +249,9 @@ def test_reference_of_another_slot_or_method_is_an_error(
 ) -> None:
     with pytest.raises(ValueError, match=f"a reference of {name} is not supported; valid: attention"):
         examine(topic, registry=components, reference={method: lambda module, x: x})
+
+
+def test_reference_that_compares_nothing_is_no_pass(components: Registry) -> None:
+    report = examine("norm.rmsnorm", registry=components, only=[REFERENCE], reference=lambda module, x: NotImplemented)
+    assert not report.ok
+    assert [finding.check for finding in report.findings] == [REFERENCE]
