@@ -70,7 +70,7 @@ test-lowest: $(LOWEST)/.installed  ## the tests with the lowest versions of the 
 
 test-rendering: $(VENV)/.installed-test  ## open reports in Chromium, compile tables with LaTeX (Debian: installs both, as root)
 	tests/rendering/install.sh
-	$(PYTEST) -n $(WORKERS) -m rendering --forbid-skips $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m rendering --forbid-skips $(ARGS)
 
 test-slurm: $(VENV)/.installed-test  ## start a real Slurm (as root, Debian) and run studies on it; none may be skipped
 	tests/clusters/slurm.sh start

@@ -69,7 +69,11 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reports")
 
 
-@pytest.fixture(scope="module", params=STUDIES, name="report")
+# Each study is run by one worker.
+REPORTS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STUDIES]
+
+
+@pytest.fixture(scope="module", params=REPORTS, name="report")
 def _report(request: pytest.FixtureRequest, folder: Path) -> Path:
     """Return the report of a small study that was really run."""
     name: str = request.param
