@@ -8,6 +8,7 @@ a branch that starts at 0 hides what it does, and without dropout.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Final
@@ -39,6 +40,8 @@ GRADIENT_TOLERANCE: Final = 0.05
 HALF_GRADIENT_TOLERANCE: Final = 0.5
 SMALL_SHARE: Final = 0.01  # of the norm of all gradients: those that are zero but for rounding are much smaller
 HALF_SMALL_SHARE: Final = 0.1
+BYTES_PER_PARAMETER: Final = 32  # of copies in float32 and float64, and their gradients in float64
+MEMORY_SHARE: Final = 0.5  # of this machine, besides the training
 DIFFERENCE_STEPS: Final = (1e-6, 1e-5, 1e-8)  # a mismatch at some steps only is due to rounding, or to kinks nearby
 DIFFERENCE_TOLERANCE: Final = 1e-3
 
@@ -51,6 +54,7 @@ def broken_properties(
     `context` is the precision of training steps. In half precision, rounding hides small effects, so what a token reads
     is tested in float64 as well.
     """
+    _check_memory(model)
     with process_state(key32("properties"), 0.0, model.device):
         batch = batch._replace(counts=None, micro_batches=1)
         replica = _replica(model, {**model.spec, "dropout": 0.0}, classes, vocabulary)
@@ -70,10 +74,20 @@ def broken_properties(
         if TRAINING not in faults:
             faults |= _gradient_faults(passes[0], double, example)
         if model.spec["dropout"]:
+            del double, passes, forward
             with_dropout = _replica(model, model.spec, classes, vocabulary)
             with_dropout.load_state_dict(replica.state_dict())
+            del replica
             faults |= dropout_faults(ModelPass(with_dropout.double(), nullcontext, DOUBLE_TOLERANCE), example)
         return faults
+
+
+def _check_memory(model: Model) -> None:
+    """Raise an error before copies of the model would take too much of the memory of this machine."""
+    needed = BYTES_PER_PARAMETER * sum(parameter.numel() for parameter in model.parameters())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if model.device.type == "cpu" and needed > MEMORY_SHARE * memory:
+        raise MemoryError(f"copies in float64 would take {needed / 2**30:.1f} of {memory / 2**30:.1f} GiB")
 
 
 def _replica(model: Model, spec: Mapping[str, Any], classes: Classes, vocabulary: Vocabulary) -> Model:
@@ -179,21 +193,24 @@ def _difference_error(model: Model, batch: Batch, part: str, gradients: Mapping[
     At a kink within one step, the gradient equals the difference of one side.
     """
     parameters = {path: parameter for path, parameter in model.named_parameters() if path in gradients}
-    originals = {path: parameter.detach().clone() for path, parameter in parameters.items()}
-    generator = torch.Generator(model.device).manual_seed(1)
-    directions = {
-        path: torch.randn(parameter.shape, generator=generator, device=model.device, dtype=torch.float64)
-        for path, parameter in parameters.items()
-    }
-    terms = torch.stack([(gradients[path] * direction).sum() for path, direction in directions.items()])
+
+    def directions() -> Iterator[tuple[str, Tensor]]:  # drawn again each time, as they are as large as the model
+        generator = torch.Generator(model.device).manual_seed(1)
+        for path, parameter in parameters.items():
+            yield path, torch.randn(parameter.shape, generator=generator, device=model.device, dtype=torch.float64)
+
+    def move(distance: float) -> None:
+        for path, direction in directions():
+            parameters[path].add_(direction, alpha=distance)
+
     losses: list[float] = []
     with torch.no_grad():
-        for sign in (-1, 0, 1):
-            for path, parameter in parameters.items():
-                parameter.copy_(originals[path] + sign * step * directions[path])
+        terms = torch.stack([(gradients[path] * direction).sum() for path, direction in directions()])
+        move(-step)
+        for _ in range(3):
             losses.append(float(_loss(model, batch, part)))
-        for path, parameter in parameters.items():
-            parameter.copy_(originals[path])
+            move(step)
+        move(-2 * step)
     before, here, after = losses
     differences = ((after - before) / (2 * step), (after - here) / step, (here - before) / step)
     return min(abs(difference - float(terms.sum())) for difference in differences) / (1 + float(terms.norm()))
