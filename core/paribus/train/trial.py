@@ -74,7 +74,6 @@ class TrialContext:
 
     identity: str
     folder: Path
-    variant: str = ""  # its name in messages
     options: TrialOptions = TrialOptions()
     should_stop: Callable[[], bool] = lambda: False
     on_step: Callable[[int, float], None] = lambda step, loss: None
@@ -85,6 +84,7 @@ class TrialContext:
     files: Files = field(default=FILES)
     logger_run: LoggerRun | None = None  # name and folder for the loggers, if there are any
     rank: ProcessRank = ProcessRank()
+    variant: str = ""  # its name in messages
     writer: Writer | None = None  # generates text for measures; None: such measures have a reason instead of a value
 
     def for_rank(self, rank: ProcessRank) -> TrialContext:
