@@ -21,6 +21,7 @@ from paribus.evidence.dropout_properties import dropout_faults
 from paribus.evidence.process_state import process_state
 from paribus.evidence.token_access import EXAMPLES, STATE, Context, ModelPass, access_faults, fullest_row, rows_of
 from paribus.models.assemble import build_model
+from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
@@ -59,11 +60,9 @@ def broken_properties(
         batch = batch._replace(counts=None, micro_batches=1)
         replica = _replica(model, {**model.spec, "dropout": 0.0}, classes, vocabulary)
         _add_noise(replica)
-        with context():
-            is_half = torch.is_autocast_enabled(model.device.type) or next(model.parameters()).dtype.itemsize == 2
         double = copy.deepcopy(replica).double()
-        passes = [ModelPass(replica, context, HALF_TOLERANCE if is_half else TOLERANCE, is_half)]
-        if is_half:
+        passes = [_model_pass(replica, context)]
+        if passes[0].is_half:
             passes.append(ModelPass(double, nullcontext, DOUBLE_TOLERANCE))
         faults = dict(fault for forward in reversed(passes) for fault in access_faults(forward, batch))
         if faults.keys() & {STATE, EXAMPLES}:
@@ -80,6 +79,22 @@ def broken_properties(
             del replica
             faults |= dropout_faults(ModelPass(with_dropout.double(), nullcontext, DOUBLE_TOLERANCE), example)
         return faults
+
+
+def trained_faults(model: Model, batch: Batch, context: Context) -> dict[str, str]:
+    """Return the tokens that a trained model reads and must not, each with an example.
+
+    A component may have learned to read them, or begun to after some steps.
+    """
+    with process_state(key32("properties"), 0.0, model.device), evaluation_mode(model):
+        faults = access_faults(_model_pass(model, context), batch._replace(counts=None, micro_batches=1))
+        return {name: f"after training, {fault}" for name, fault in faults}
+
+
+def _model_pass(model: Model, context: Context) -> ModelPass:
+    with context():
+        is_half = torch.is_autocast_enabled(model.device.type) or next(model.parameters()).dtype.itemsize == 2
+    return ModelPass(model, context, HALF_TOLERANCE if is_half else TOLERANCE, is_half)
 
 
 def _check_memory(model: Model) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from paribus.assembly.components import Classes
 from paribus.datamodule.data import Data
 from paribus.evidence.draw_properties import draw_faults
-from paribus.evidence.model_properties import broken_properties
+from paribus.evidence.model_properties import broken_properties, trained_faults
 from paribus.evidence.parameter_bits import parameter_bits
 from paribus.evidence.process_state import global_generators
 from paribus.evidence.rate_properties import rate_faults
@@ -128,10 +128,18 @@ class StepChecks:
             lambda: dict(rate_faults(self.model)),
         )
         for check in checks:
-            try:
-                self.properties |= check()
-            except Exception as error:  # as above
-                self.properties.setdefault(UNCHECKED, _summary(error))
+            self._add_faults(check)
+
+    def check_trained(self, batch: Batch, context: Context) -> None:
+        """Check what the trained model reads."""
+        self._add_faults(lambda: trained_faults(self.model, batch, context))
+
+    def _add_faults(self, check: Callable[[], dict[str, str]]) -> None:
+        try:
+            faults = check()
+        except Exception as error:  # as above
+            faults = {UNCHECKED: _summary(error)}
+        self.properties = {**faults, **(self.properties or {})}
 
 
 def _summary(error: Exception) -> str:

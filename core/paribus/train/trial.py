@@ -199,10 +199,15 @@ class _Training:
 
     def _check_properties(self, batch: Batch, context: Context) -> None:
         """Check what the components of a model promise, and report now what withholds a verdict later."""
-        self.callback.checks.check_properties(self.classes, self.data, batch, context)
-        reset_peak_memory(self.device)  # which is that of the training
-        for name, fault in (self.callback.checks.properties or {}).items():
-            if name != UNCHECKED:
+        checks = self.callback.checks
+        known = {UNCHECKED, *(checks.properties or ())}
+        if self.callback.step == 0:
+            checks.check_properties(self.classes, self.data, batch, context)
+            reset_peak_memory(self.device)  # which is that of the training
+        else:
+            checks.check_trained(batch, context)
+        for name, fault in (checks.properties or {}).items():
+            if name not in known:
                 self.context.on_message(f"warning: {self.context.variant or 'the model'} {name}: {fault}")
 
     def _make_logger(self) -> LoggerCallback | None:

@@ -12,6 +12,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 from torch import Tensor, nn
 
+from paribus.assembly.devices import move_batch
 from paribus.datamodule.data import Data, join_shares
 from paribus.evidence.digests import batch_digest, chain_digest, optimizer_options
 from paribus.evidence.repeated_step import compile_step
@@ -132,7 +133,9 @@ class TrialCallback(Callback):
         self.no_gradient: list[str] = []
         self.optimizer_options: dict[str, str] = {}
         self.checks = StepChecks(model)
-        self.check_properties: Callable[[Batch, Context], None] | None = None  # before the first step
+        self.check_properties: Callable[[Batch, Context], None] | None = (
+            None  # before the first and after the last step
+        )
         self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
         self.ema_decay: float | None = None
         self.averages: AveragedWeights | None = None  # made from the first weights, on the device of the training
@@ -255,10 +258,7 @@ class TrialCallback(Callback):
         if is_last or self._is_evaluation_due():
             self._evaluate(is_last=is_last)
         if is_last:
-            self.checks.compare_parameters()
-            if self.averages is not None:
-                self.averages.copy_to_model()
-            trainer.should_stop = self.step < self.steps
+            self._end_training(trainer)
             return  # the record follows: a checkpoint of the last step would resume without an optimizer to digest
         should_stop, is_due = self._requests()
         if should_stop or is_due:
@@ -272,6 +272,16 @@ class TrialCallback(Callback):
             self.clock.start(self.model.device)
         if should_stop:
             raise InterruptedTrialError("asked to stop; the checkpoint is written")
+
+    def _end_training(self, trainer: Trainer) -> None:
+        self.checks.compare_parameters()
+        if self.averages is not None:
+            self.averages.copy_to_model()
+        if self.check_properties is not None and self.rank.world_size == 1:
+            batch = move_batch(self.data.validation_batch(0), self.model.device)
+            with self.clock.paused(self.model.device):
+                self.check_properties(batch, trainer.precision_plugin.train_step_context)
+        trainer.should_stop = self.step < self.steps
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.clock.pause()

@@ -75,13 +75,14 @@ REASONS = {
     "hooks others": "other gradients",
     "hooks others late": "other gradients",
     "hooks modules": "not repeatable; other gradients",
+    "hooks itself": "has other gradients than its loss",
     "writes gradients": "not repeatable",
     "scales others": "not repeatable; changed outside of the optimizer",
     "scales others late": "changed outside of the optimizer",
     "scales in evaluation": "not repeatable; changed outside of the optimizer",
     "drops": "other targets",
 }
-SOUND = ("louder", "hooks itself")
+SOUND = ("louder",)
 LOUDER = 1.01
 LATE = 3  # step
 
@@ -269,8 +270,11 @@ def test_each_fault_withholds_the_verdict_of_its_variant_only(
 ) -> None:
     trained = [train(train_entry, fault) for fault in (*SOUND, *REASONS)]
     results = certificates([plain, *trained])
-    reasons = {name: certificate.reason for name, certificate in results.items()}
-    assert reasons == {**dict.fromkeys(SOUND, ""), **REASONS}
+    reasons = {name: set(certificate.reason.split("; ")) for name, certificate in results.items()}
+    assert [reasons.pop(name) for name in SOUND] == [{""}] * len(SOUND)
+    assert reasons.keys() == REASONS.keys()
+    for name, reason in REASONS.items():  # what a fault does at the first step may break several properties
+        assert reasons[name] >= set(reason.split("; ")), name
 
 
 @pytest.mark.thorough

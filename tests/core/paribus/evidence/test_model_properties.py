@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tests.core.paribus.evidence.mistaken_attention import CLASSES
+from tests.core.paribus.evidence.mistaken_attention import CLASSES, HandMade
 from torch import nn
 
 import paribus
@@ -21,17 +21,20 @@ from paribus.evidence.step_checks import StepChecks
 from paribus.evidence.token_access import DOCUMENTS, EXAMPLES, FUTURE, PADDED, STATE
 from paribus.models.assemble import build_data, build_model
 from paribus.parts.batch import Batch
+from paribus.parts.context import Context
 from paribus.parts.random_draws import Draw
 from paribus.registry import Registry
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
+from paribus.train.trial import TrialContext, run_trial
 
 Precision = Callable[[], AbstractContextManager[Any]]
 PRECISIONS: dict[str, Precision] = {
     "float32": nullcontext,
     "bfloat16": lambda: torch.autocast("cpu", torch.bfloat16),
 }
+LATE = 20  # calls with gradients, after those of the checks before the first step
 PACKED = ("gpt-tiny", "data.documents=apart", "dims.length=64")
 MISTAKES: tuple[tuple[str, tuple[str, ...], set[str]], ...] = (
     ("hand-made", ("gpt-tiny",), set()),
@@ -182,3 +185,33 @@ def test_what_cannot_be_checked_is_recorded_beside_what_can(components: Registry
     resumed.resume(checks.state())
     assert resumed.to_json()["properties"] == checks.properties
     assert "properties" not in StepChecks(model).to_json()
+
+
+def test_a_leak_that_begins_in_training_is_found(
+    mistaken: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mask is dropped from the third call in training on, so no check before the first step can see it."""
+    mask, calls = HandMade.mask, 0
+
+    def late(self: HandMade, ctx: Context) -> torch.Tensor | None:
+        nonlocal calls
+        calls += torch.is_grad_enabled()
+        return mask(self, ctx) if calls < LATE else None
+
+    monkeypatch.setattr(HandMade, "mask", late)
+    small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=16", "data.batch=4", "data.validation=8")
+    spec = resolved(
+        "gpt-tiny",
+        "attention=hand-made",
+        "corpus=copy",
+        *small,
+        "trainer.max_steps=20",
+        "trainer.accelerator=cpu",
+        registry=mistaken,
+    )
+    messages: list[str] = []
+    record = run_trial(spec, mistaken, TrialContext("late", tmp_path, on_message=messages.append, variant="late"))
+    properties = record["result"]["certificate"]["properties"]
+    assert [*properties] == [FUTURE]
+    assert properties[FUTURE].startswith("after training, the output at position 0 changes")
+    assert messages[-1].startswith(f"warning: late {FUTURE}: after training")
