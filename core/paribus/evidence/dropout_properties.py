@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from paribus.assembly.devices import generator_state
 from paribus.evidence.token_access import ModelPass
+from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 
 DROPOUT: Final = "has another dropout"
@@ -50,7 +52,7 @@ class _FixedDropout(TorchFunctionMode):
 
 def dropout_faults(forward: ModelPass, example: Batch) -> Iterator[tuple[str, str]]:
     """Yield dropout at a rate that the spec does not name, and dropout that changes the mean of an output."""
-    evaluated, state = forward.hidden(example), torch.get_rng_state()
+    evaluated, states = forward.hidden(example), _generator_states(forward.model)
     forward.model.train()
 
     def differs(fixed: _FixedDropout) -> bool:
@@ -61,11 +63,17 @@ def dropout_faults(forward: ModelPass, example: Batch) -> Iterator[tuple[str, st
     is_other = differs(fixed)
     if unnamed := sorted(fixed.rates - {0.0} - set(_named_rates(spec))):
         yield DROPOUT, f"its rate is {unnamed[0]:g}, where the spec has {spec['dropout']:g}"
-    elif is_other and torch.equal(torch.get_rng_state(), state):
+    elif is_other and states == _generator_states(forward.model):
         yield DROPOUT, "where torch's dropout keeps everything, its output in training is not that in evaluation"
     elif is_other and not all(differs(_FixedDropout(value)) for value in KEPT):
         # By hand: where it keeps everything, an output that is scaled as it should be is larger.
         yield DROPOUT, "it does not divide what it keeps by 1 - rate"
+
+
+def _generator_states(model: Model) -> list[bytes]:
+    """Return the states of torch's generators on the CPU and on the device of a model."""
+    states = (torch.get_rng_state(), generator_state(model.device))
+    return [state.numpy(force=True).tobytes() for state in states if state is not None]
 
 
 def _named_rates(node: Any, key: str = "") -> Iterator[float]:

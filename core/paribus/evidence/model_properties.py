@@ -72,7 +72,7 @@ def broken_properties(
             faults |= _mode_faults(forward, example)
         if TRAINING not in faults:
             faults |= _gradient_faults(passes[0], double, example)
-        if model.spec["dropout"]:
+        if model.spec["dropout"] and not _declares(replica, "stochastic", default=False):
             del double, passes, forward
             with_dropout = _replica(model, model.spec, classes, vocabulary)
             with_dropout.load_state_dict(replica.state_dict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch.nn import functional
 from paribus import (
     SOFTMAX_TRAITS,
     Attention,
+    AttentionTraits,
     Context,
     Cost,
     Heads,
@@ -143,8 +145,27 @@ class UnscaledDropout(HandMade):
         return weights * (torch.rand_like(weights) > self.shape.dropout) if self.training else weights
 
 
+class DroppedByHand(HandMade):
+    """Its dropout is its own code, without a mistake."""
+
+    def drop(self, weights: Tensor) -> Tensor:
+        rate = self.shape.dropout
+        return weights * (torch.rand_like(weights) > rate) / (1 - rate) if self.training else weights
+
+
+class DeclaredNoise(HandMade):
+    """In training it drops some weights at any rate, which it declares; no mistake."""
+
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "stochastic": True}
+
+    def drop(self, weights: Tensor) -> Tensor:
+        return weights * (torch.rand_like(weights) > 0.1) if self.training else weights
+
+
 CLASSES: Mapping[str, type[HandMade]] = {
     "hand-made": HandMade,
+    "dropped-by-hand": DroppedByHand,
+    "declared-noise": DeclaredNoise,
     "without-mask": WithoutMask,
     "shifted-mask": ShiftedMask,
     "reads-padding": ReadsPadding,

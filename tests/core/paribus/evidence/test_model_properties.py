@@ -40,6 +40,8 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], set[str]], ...] = (
     ("hand-made", ("gpt-tiny",), set()),
     ("hand-made", ("bert-tiny",), set()),
     ("hand-made", PACKED, set()),
+    ("dropped-by-hand", ("gpt-tiny",), set()),
+    ("declared-noise", ("gpt-tiny",), set()),
     ("without-mask", ("gpt-tiny",), {FUTURE}),
     ("without-mask", ("bert-tiny",), set()),
     ("shifted-mask", ("gpt-tiny",), {FUTURE}),
