@@ -11,7 +11,7 @@ from typing import Any, Final, final
 from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
 from paribus.analysis.p_values import variance_reduction
-from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant
+from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant, incomparable_reason
 from paribus.analysis.table import Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdict_words import UNLEARNED, failure_text, withheld_text
@@ -35,10 +35,13 @@ class PairedTrials:
     certificate: Certificate | None
     finished: Pairs  # the `pairs` with a metric on both sides
     across: Mapping[int, str]  # seed -> difference of processors or numbers of threads, in `finished`
+    incomparable: str = ""  # the reason why the records of the variant do not belong in the table
 
     @property
     def reason(self) -> str:
         """The reason why the verdict is withheld, or an empty string."""
+        if self.incomparable:
+            return self.incomparable
         if self.certificate is not None and not self.certificate.ok:
             return self.certificate.reason
         return "versions or devices differ from the baseline's" if self.mixed_runtimes and not self.pairs else ""
@@ -65,6 +68,7 @@ def pair_trials(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) 
         else None,
         finished=finished,
         across={pair[1].seed: text for pair in finished if (text := _differing_conditions(pair, "strict verdicts"))},
+        incomparable=incomparable_reason(trials, name, comparison),
     )
 
 
@@ -113,13 +117,12 @@ def variant_row(
     """Return the row of a variant with its verdict, or with the reason why it has no verdict."""
     baseline_values, variant_values = _values(paired.finished, comparison.metric)
     variant_trials = list(trials[name].values())
+    shown_values = variant_values or metric_values(variant_trials, comparison)
     common: dict[str, Any] = {
         **count_outcomes(variant_trials, comparison),
         "variant": name,
         "n": len(variant_values),
-        "mean": mean_or_none(variant_values)
-        if variant_values
-        else mean_or_none(metric_values(variant_trials, comparison)),
+        "mean": None if paired.incomparable else mean_or_none(shown_values),
         "learned": has_learned(variant_trials, comparison),
         "across": tuple(paired.across),
         "costs": costs(variant_trials, list(trials[comparison.baseline].values()), paired.pairs, comparison.throughput),

@@ -104,7 +104,7 @@ def _count_text(entries: Sequence[TrialEntry]) -> str:
 
 
 def check_records_comparable(trials: TrialsByVariant, comparison: ComparisonSpec, notes: Sequence[str] = ()) -> None:
-    """Raise a `NotComparableError` with all reasons why the finished trials do not belong in one table.
+    """Raise a `NotComparableError` with all reasons if no variant has trials that belong in the baseline's table.
 
     `notes` on the selection are part of the error if no record remains.
     """
@@ -115,13 +115,42 @@ def check_records_comparable(trials: TrialsByVariant, comparison: ComparisonSpec
         location = f" in {comparison.store}" if comparison.store else ""
         message = ". ".join((f"the study `{comparison.study}` has no record to compare{location}", *notes))
         raise NotComparableError(Problem(code="no-records", message=message, valid="`paribus run`, and then compare"))
-    done = {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
-    problems = [*_condition_problems(done, comparison), *_metric_problems(done, comparison.metric)]
-    if problems:
-        raise NotComparableError(*problems)
+    done = _done_entries(trials)
+    differences = [*_differences(done, comparison)]
+    differing = {name for difference in differences for name in difference.names}
+    others = {name for name, entries in done.items() if entries and name != comparison.baseline}
+    if differences and (comparison.baseline in differing or others <= differing):
+        raise NotComparableError(*(difference.problem for difference in differences))
 
 
-def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec) -> Iterator[Problem]:
+def incomparable_reason(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> str:
+    """Return why the finished trials of a variant do not belong in the baseline's table, or an empty string."""
+    done = _done_entries({side: trials[side] for side in (comparison.baseline, name)})
+    return next((difference.reason for difference in _differences(done, comparison) if name in difference.names), "")
+
+
+def _done_entries(trials: TrialsByVariant) -> Mapping[str, Sequence[TrialEntry]]:
+    return {name: [entry for entry in variant_trials.values() if entry.done] for name, variant_trials in trials.items()}
+
+
+@final
+class _Difference(NamedTuple):
+    """Variants that cannot be compared with the baseline, with the words of a withheld verdict and of an error."""
+
+    names: Sequence[str]
+    reason: str
+    problem: Problem
+
+
+def _differences(done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec) -> Iterator[_Difference]:
+    """Yield each property in which finished trials differ and must not."""
+    yield from _condition_differences(done, comparison)
+    yield from _metric_differences(done, comparison.metric)
+
+
+def _condition_differences(
+    done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec
+) -> Iterator[_Difference]:
     """Compare all trials with the first finished one, of the baseline if possible."""
     order = sorted(done, key=lambda name: name != comparison.baseline)
     reference = next((entry for name in order for entry in done[name]), None)
@@ -146,10 +175,11 @@ def _condition_problems(done: Mapping[str, Sequence[TrialEntry]], comparison: Co
             entries = (next(iter(done[names[0]])), reference)
             describe = condition.describe
             details = "" if describe is None else ", ".join(dict.fromkeys(describe(entry) for entry in entries))
-            yield condition.problem(names, reference.variant, details=details)
+            problem = condition.problem(names, reference.variant, details=details)
+            yield _Difference(names, f"differs from {reference.variant} in {condition.subject}", problem)
 
 
-def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[Problem]:
+def _metric_differences(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[_Difference]:
     """Check that every finished trial has the metric, measured at its last step."""
     missing = [
         name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
@@ -158,19 +188,20 @@ def _metric_problems(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> I
         measured = dict.fromkeys(
             key for entries in done.values() for entry in entries for key in entry.result["metrics"]
         )
-        message = f"{join_names(missing, MAX_NAMES)} did not measure `{metric}`"
-        yield Problem(
+        problem = Problem(
             code="unknown-metric",
             path=_path(missing),
-            message=message,
+            message=f"{join_names(missing, MAX_NAMES)} did not measure `{metric}`",
             valid=join_names(measured) or "none was measured",
         )
+        yield _Difference(missing, f"did not measure {metric}", problem)
     early = [name for name, entries in done.items() if any(_is_early(entry) for entry in entries)]
     if early:
         message = f"{join_names(early, MAX_NAMES)} was measured before its last step, where others were not"
-        yield Problem(
+        problem = Problem(
             code="no-final-metric", path=_path(early), message=message, valid="the metric of the last step, for all"
         )
+        yield _Difference(early, "measured before its last step", problem)
 
 
 def _is_early(entry: TrialEntry) -> bool:

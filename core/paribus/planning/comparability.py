@@ -74,9 +74,9 @@ class Condition(NamedTuple):
     """A property that trials must share.
 
     `planned` reads it from a trial before it runs, `recorded` from its record; None where it is not checked then.
-    Trials that differ in a condition of the table cannot stand in one table, so the study gets no verdict. A pair
-    that differs in a condition of pairs is left out of the verdict on its variant. A pair that differs in a condition
-    of strict verdicts is marked, and refused by `compare --strict`.
+    Trials that differ from the baseline's in a condition of the table withhold the verdict of their variant; a study in
+    which all do is refused. A pair that differs in a condition of pairs is left out of the verdict on its variant. A
+    pair that differs in a condition of strict verdicts is marked, and refused by `compare --strict`.
     """
 
     code: str

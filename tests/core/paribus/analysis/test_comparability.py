@@ -1,4 +1,4 @@
-"""Trials that are not comparable are refused, with all reasons at once."""
+"""Variants whose trials differ from the baseline's get no verdict; a study with such variants only is refused."""
 
 import dataclasses
 from collections.abc import Callable
@@ -43,6 +43,33 @@ def test_trials_that_are_not_comparable_are_refused(
     with raises_problem(NotComparableError, code, value) as caught:
         compare(entries, ask(entries))
     assert caught.value.exit_code == EXIT_NOT_COMPARABLE == 6
+
+
+@pytest.mark.parametrize(("varied", "edits", "code", "value"), REFUSED.values(), ids=list(REFUSED))
+def test_one_variant_that_is_not_comparable_leaves_the_others_their_verdicts(
+    make: Make, ask: Ask, varied: dict[str, Any], edits: dict[str, Any], code: str, value: str
+) -> None:
+    others = [
+        make(variant, seed, varied=ATTENTION if variant == "mqa" else {})
+        for variant in ("baseline", "mqa")
+        for seed in range(3)
+    ]
+    alone = compare(others, ask(others))
+    entries = [*others, *(make("it", seed, varied=varied, edits=edits if seed else {}) for seed in range(3))]
+    table = compare(entries, ask(entries))
+    rows = {row.variant: row for row in table.rows}
+    assert rows["it"].kind == "withheld"
+    assert rows["it"].mean is None, "numbers of other data or of another budget stand in no table"
+    assert rows["mqa"].mean == alone.rows[0].mean
+    assert rows["mqa"].kind != "withheld"
+    assert "it" not in table.differences
+
+
+def test_a_baseline_that_differs_among_its_seeds_is_refused(make: Make, ask: Ask) -> None:
+    entries = [make(), make(seed=1, edits={"result/tokens": 50})]
+    entries += [make(variant, varied=ATTENTION) for variant in ("it", "other")]
+    with raises_problem(NotComparableError, "other-tokens", "baseline"):
+        compare(entries, ask(entries))
 
 
 def test_all_violated_conditions_are_reported_at_once(make: Make, ask: Ask) -> None:
