@@ -14,8 +14,8 @@ from paribus.analysis.p_values import variance_reduction
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant, incomparable_reason
 from paribus.analysis.table import Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
-from paribus.analysis.verdict_words import UNLEARNED, failure_text, withheld_text
-from paribus.analysis.verdicts import PairedDifferences, Verdict
+from paribus.analysis.verdict_words import UNLEARNED, failure_text, saturated_text, withheld_text
+from paribus.analysis.verdicts import Better, PairedDifferences, Verdict
 from paribus.errors import join_names
 from paribus.planning.comparability import CONDITIONS
 from paribus.specs.diff import MISSING
@@ -23,6 +23,7 @@ from paribus.specs.tree import get_path
 from paribus.studies.designs import format_value
 
 MAX_LABEL_VALUES: Final = 4
+BEST_VALUES: Final[Mapping[Better, float]] = {"lower": 0.0, "higher": 1.0}  # of losses, and of shares such as accuracy
 
 
 @final
@@ -134,8 +135,11 @@ def variant_row(
     learned = (has_learned(list(trials[comparison.baseline].values()), comparison), common["learned"])
     if not comparison.allow_unlearned and is_vacuous(verdict.kind, *learned):
         return Row(kind="withheld", verdict=UNLEARNED, **common)
+    fields = verdict_fields(verdict)
+    if verdict.kind == "identical" and {*baseline_values, *variant_values} == {BEST_VALUES[comparison.better]}:
+        fields["verdict"] = saturated_text(BEST_VALUES[comparison.better])
     return Row(
-        **verdict_fields(verdict),
+        **fields,
         variance_reduction=variance_reduction(baseline_values, variant_values),
         **common,
     )
@@ -144,14 +148,14 @@ def variant_row(
 def is_vacuous(kind: str, baseline: bool | None, variant: bool | None) -> bool:
     """Return whether a verdict of this kind would claim something about models that learned nothing.
 
-    - `equivalent` is vacuous if either side did not learn: models that only predict frequencies perform alike,
-      whatever was changed.
+    - `equivalent` and `identical` are vacuous if either side did not learn: models that only predict frequencies
+      perform alike, whatever was changed.
     - `better` and `worse` are vacuous only if neither side learned. If one side learned, the difference is a finding.
     - Other kinds claim nothing, so they are never vacuous.
 
     `baseline` and `variant` are whether that side learned. None is unknown, and counts as learned.
     """
-    if kind == "equivalent":
+    if kind in ("equivalent", "identical"):
         return baseline is False or variant is False
     return kind in ("better", "worse") and baseline is False and variant is False
 

@@ -10,7 +10,7 @@ from paribus.errors import join_names
 if TYPE_CHECKING:
     from paribus.analysis.verdicts import PairedDifferences
 
-Kind = Literal["better", "worse", "equivalent", "inconclusive", "diverged"]
+Kind = Literal["better", "worse", "equivalent", "identical", "inconclusive", "diverged"]
 RowKind = Kind | Literal["withheld", "failed", "baseline"]
 
 UNLEARNED: Final = "withheld (did not learn: no verdict)"
@@ -29,11 +29,11 @@ def describe_verdict(
         return ", ".join(filter(None, (variant, baseline)))
     if paired.outliers:
         return f"{kind} (outlier: seed {join_names(map(str, paired.outliers), MAX_OUTLIERS)})"
+    if kind == "identical":
+        return f"identical (in all {len(paired.differences)} pairs)"
     if kind != "inconclusive":
         return kind
     pairs = len(paired.differences)
-    if needs is None and pairs > 1 and not any(paired.differences):
-        return f"inconclusive (no difference in any of {pairs} pairs)"
     if pairs < MIN_PAIRS_FOR_ESTIMATE:
         return f"inconclusive (too few seeds: n = {pairs})"
     return f"inconclusive ({needs_text(needs, needs_range)})"
@@ -47,6 +47,11 @@ def needs_text(needs: int | None, needs_range: tuple[int, int | None] | None) ->
         return f"needs n ≥ ~{needs}"
     low, high = needs_range
     return f"needs n ≥ ~{needs} [{low}, {f'>{MAX_SEEDS:,}' if high is None else high}]"
+
+
+def saturated_text(value: float) -> str:
+    """Return the words of a verdict where every trial has the best value that the metric can have."""
+    return f"identical (saturated: {value:g} on every seed)"
 
 
 def pending_text(next_look: int) -> str:

@@ -119,7 +119,8 @@ def decide(
 
     Each verdict depends on one interval, and on the decision points 0 and, with a margin m, m and -m:
 
-    - `equivalent` if the interval lies inside ±m, even if it excludes 0: the study defined such differences as
+    - `identical` if the metrics of all pairs are equal to the bit, which says nothing about other seeds;
+    - else `equivalent` if the interval lies inside ±m, even if it excludes 0: the study defined such differences as
       negligible;
     - else `better` or `worse` if it excludes 0;
     - else `inconclusive`, with an estimate of the seeds that would decide it, from three pairs on.
@@ -223,6 +224,8 @@ def _kind(
 ) -> Kind:
     if paired.diverged or paired.baseline_diverged:
         return "diverged"
+    if len(paired.differences) > 1 and not any(paired.differences):
+        return "identical"
     if bounds is None:
         return "inconclusive"
     low, high = bounds

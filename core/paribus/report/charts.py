@@ -22,10 +22,11 @@ VERDICT_COLORS: Final[Mapping[str, str]] = {
     "better": "#1a8f3f",
     "worse": "#d9432f",
     "equivalent": "#0a84b5",
+    "identical": "#0a84b5",
     "inconclusive": "#7f8a92",
     "other": "#9a58c4",  # withheld, diverged, failed
 }
-SHAPES: Final = ("triangle-up", "triangle-down", "square", "circle", "cross")
+SHAPES: Final = ("triangle-up", "triangle-down", "square", "diamond", "circle", "cross")
 INK: Final = "currentColor"  # colour of lines and labels: in a page, that of its text
 ROW_HEIGHT: Final = 44  # pixels of a row of a forest plot: a name above an interval
 HEIGHT: Final = 260  # pixels of other charts

@@ -110,6 +110,7 @@ def answer(table: Table, row: Row) -> str:
         "better": "is better than the baseline",
         "worse": "is worse than the baseline",
         "equivalent": "is equivalent to the baseline, within the margin",
+        "identical": f"has the baseline's result: {verdict_text(row)}",
         "inconclusive": f"may be better or worse: {verdict_text(row)}",
     }
     return f"{words.get(row.kind, f'has no verdict: {verdict_text(row)}')} ({numbers})."

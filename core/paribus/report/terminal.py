@@ -19,6 +19,7 @@ STYLES: Final[Mapping[str, str]] = {
     "better": "bold green",
     "worse": "bold red",
     "equivalent": "bold cyan",
+    "identical": "cyan",
     "inconclusive": "yellow",
     "diverged": "bold magenta",
     "withheld": "bold magenta",

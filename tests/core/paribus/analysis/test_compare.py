@@ -140,6 +140,19 @@ def test_a_planted_fault_withholds_the_verdict_and_its_numbers(
     assert not table.ok
 
 
+@pytest.mark.parametrize(
+    ("value", "better", "words"),
+    [(1.0, "higher", "saturated"), (0.0, "lower", "saturated"), (1.0, "lower", "in all 3 pairs")],
+)
+def test_equal_results_are_identical_and_a_metric_at_its_best_value_is_saturated(
+    study: Study, ask: Ask, value: float, better: str, words: str
+) -> None:
+    entries = study(baseline=[value] * 3, mqa=[value] * 3)
+    row = compare(entries, ask(entries, better=better, allow_unlearned=True)).rows[0]
+    assert row.kind == "identical"
+    assert words in row.verdict
+
+
 def test_a_fault_in_one_seed_withholds_the_whole_verdict(make: Make, ask: Ask, study: Study) -> None:
     entries = study(baseline=BASE)
     for seed, loss in enumerate(WORSE):

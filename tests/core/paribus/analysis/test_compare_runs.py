@@ -71,7 +71,7 @@ def test_trials_are_matched_by_spec_and_seeds_are_paired(keep: Keep) -> None:
     new = keep("new", {"mqa": worse, "baseline": BASE}, VARIED, code=CODES["new"])
     comparison = table(old, new)
     assert [(row.variant, row.kind, row.n) for row in comparison.rows] == [
-        ("baseline", "inconclusive", 5),
+        ("baseline", "identical", 5),
         ("mqa", "worse", 5),
     ]
     assert comparison.rows[1].difference == pytest.approx(0.52)

@@ -141,14 +141,16 @@ def test_a_verdict_follows_from_its_interval(
         if bounds and family[name].outliers:
             flipped = sign_flip_interval(family[name].differences, 1 - verdict.level)
             bounds = (min(bounds[0], flipped[0]), max(bounds[1], flipped[1])) if flipped else None
+        is_identical = len(family[name].differences) > 1 and set(family[name].differences) == {0.0}
         if bounds is None:
             assert verdict.low is verdict.high is None
-            assert verdict.kind in ("inconclusive", "diverged")
+            assert verdict.kind in ("identical" if is_identical else "inconclusive", "diverged")
             continue
         assert (verdict.low, verdict.high) == pytest.approx(bounds)
         low, high = bounds
         inside = margin is not None and -margin < low and high < margin
         expected = "equivalent" if inside else "better" if high < 0 else "worse" if low > 0 else "inconclusive"
+        expected = "identical" if is_identical else expected
         assert verdict.kind == ("diverged" if "diverged" in verdict.text else expected)
 
 
@@ -192,7 +194,7 @@ def test_nothing_is_equivalent_unless_the_study_states_a_margin(family: dict[str
 def test_more_of_a_gain_never_makes_a_verdict_worse(
     comparison: tuple[float, ...], shift: float, margin: float | None
 ) -> None:
-    rank = {"worse": 0, "inconclusive": 1, "equivalent": 1, "better": 2}
+    rank = {"worse": 0, "inconclusive": 1, "equivalent": 1, "identical": 1, "better": 2}
     original = alone(paired(*comparison), margin=margin)
     shifted = alone(paired(*(difference - shift for difference in comparison)), margin=margin)
     assert rank[shifted.kind] >= rank[original.kind]
@@ -272,11 +274,13 @@ def test_equal_differences_are_judged_by_the_sign_test(n: int) -> None:
 
 def test_a_swap_without_differences_is_not_better_or_worse() -> None:
     nothing = paired(*[0.0] * 6)
-    assert alone(nothing).text == "inconclusive (no difference in any of 6 pairs)"
+    assert alone(nothing).text == "identical (in all 6 pairs)"
     assert alone(nothing).needs is None
     assert alone(nothing).p == 1
-    assert alone(nothing, margin=0.1).text == "equivalent"
-    assert alone(paired(*[0.0] * 5), margin=0.1).text == "inconclusive (needs n ≥ ~6)"
+    assert alone(nothing, margin=0.1).kind == "identical"
+    assert alone(paired(*[0.0] * 5), margin=0.1).text == "identical (in all 5 pairs)"
+    assert alone(paired(0.0)).kind == "inconclusive"
+    assert alone(paired(*[0.0] * 5, 1e-300)).kind == "inconclusive"
 
 
 def test_a_study_of_no_variants_has_no_verdicts() -> None:
