@@ -22,7 +22,6 @@ MIN_CLASSES: Final = 4096  # fewer logits take no more memory than the hidden st
 # kernels of a step of GPT-2 than the GPU took to run them.
 CHUNK_LOGITS: Final = {"cpu": 6 << 20, "cuda": 1 << 29}
 TILE: Final = 128  # positions of a chunk on a GPU are a multiple, as its products prefer
-TILE: Final = 128  # positions of a larger chunk on a GPU are a multiple, as its products prefer
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""

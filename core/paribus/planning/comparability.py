@@ -96,12 +96,14 @@ class Condition(NamedTuple):
     def problem(
         self, names: Sequence[str], reference: str, *, location: str = "", valid: str = "", details: str = ""
     ) -> Problem:
-        """Return the problem of variants that differ in this from another one."""
+        """Return the problem of variants that differ in this from another one, whose own seeds may differ as well."""
+        others = [name for name in names if name != reference]
+        sides = f"{join_names(others, MAX_NAMES)} and {reference}" if others else f"the seeds of {reference}"
         return Problem(
             code=self.code,
             path=names[0] if len(names) == 1 else "",
             location=location,
-            message=f"{join_names(names, MAX_NAMES)} and {reference} differ in {self.subject}, "
+            message=f"{sides} differ in {self.subject}, "
             f"so no table can compare them{details and f' ({details})'}",
             valid=valid or self.valid,
         )

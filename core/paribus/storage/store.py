@@ -24,6 +24,7 @@ from paribus.storage.engine import numbers_of_engine
 from paribus.storage.lease import HostIdentity
 from paribus.storage.lease import host_identity as this_machine
 from paribus.storage.lock import TrialLock
+from paribus.storage.record_shape import shape_faults
 from paribus.storage.saved_model import RECORD, RUNS
 
 TRIAL = "trial.json"
@@ -120,10 +121,15 @@ class Store:
     def record(self, identity: str) -> dict[str, Any] | None:
         """Return the record of a trial; a damaged one is set aside, and the trial counts as not run."""
         record = self._read(self.folder(identity) / RECORD)
-        if record is not None and record.get("identity") != identity:
-            self._set_aside(self.folder(identity) / RECORD, "this record belongs to another trial")
+        if record is None:
             return None
-        return record
+        if fault := next(shape_faults(record), ""):
+            self._set_aside(self.folder(identity) / RECORD, f"{self.folder(identity) / RECORD}: {fault}")
+        elif record["identity"] != identity:
+            self._set_aside(self.folder(identity) / RECORD, "this record belongs to another trial")
+        else:
+            return record
+        return None
 
     def failure(self, identity: str) -> dict[str, Any] | None:
         return self._read(self.folder(identity) / FAILURE)

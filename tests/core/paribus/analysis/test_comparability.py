@@ -68,7 +68,7 @@ def test_one_variant_that_is_not_comparable_leaves_the_others_their_verdicts(
 def test_a_baseline_that_differs_among_its_seeds_is_refused(make: Make, ask: Ask) -> None:
     entries = [make(), make(seed=1, edits={"result/tokens": 50})]
     entries += [make(variant, varied=ATTENTION) for variant in ("it", "other")]
-    with raises_problem(NotComparableError, "other-tokens", "baseline"):
+    with raises_problem(NotComparableError, "other-tokens", "seeds of baseline"):
         compare(entries, ask(entries))
 
 

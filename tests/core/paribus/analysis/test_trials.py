@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures.records import stored_record, varied_spec
 
 from paribus.analysis.trials import TrialEntry, load_entries
 from paribus.planning.identity import identity_of
@@ -69,20 +70,14 @@ def test_varied_and_matched_options_may_differ(make: Make) -> None:
 
 # ---------------------------------------------------------------------------------------------- out of a store
 def trial_of(seed: int, code: str = "new", corpus: str = "data", attention: str = "mqa") -> Trial:
-    spec = {"attention": {"name": attention}, "seed": seed, "data": {"workers": 0}}
+    spec = varied_spec({"attention": attention}, seed)
     return Trial(
         identity_of(spec, code, corpus), f"attention={attention}", seed, spec, {"attention": attention}, code, corpus
     )
 
 
 def keep(store: Store, trial: Trial, state: str = "done") -> None:
-    record: dict[str, Any] = {
-        "identity": trial.identity,
-        "spec": dict(trial.spec),
-        "result": {"state": state},
-        "provenance": {},
-    }
-    write_json(store.create_folder(trial) / RECORD, record)
+    write_json(store.create_folder(trial) / RECORD, stored_record(trial.identity, state, spec=dict(trial.spec)))
 
 
 def test_trials_are_loaded_with_their_state_in_the_store(tmp_path: Path) -> None:

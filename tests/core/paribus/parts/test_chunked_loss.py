@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -307,11 +306,3 @@ def test_chunks_have_the_same_losses_in_two_processes(
 )
 def test_chunks_on_a_gpu_are_equal_and_have_whole_tiles(device: str, classes: int, count: int, positions: int) -> None:
     assert chunked_loss._chunk_positions(classes, count, torch.device(device)) == positions
-
-
-@pytest.mark.parametrize(
-    ("device", "classes", "positions"),
-    [("cuda", 4095, sys.maxsize), ("cuda", 50_304, 2560), ("cuda", 1 << 21, 64), ("cpu", 50_304, 125), ("cpu", 32_000, 196)],
-)
-def test_large_chunks_on_a_gpu_have_whole_tiles_of_positions(device: str, classes: int, positions: int) -> None:
-    assert chunked_loss._chunk_positions(classes, torch.device(device)) == positions

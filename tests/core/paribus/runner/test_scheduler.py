@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, final
 
 import pytest
 from tests.fixtures.problems import raises_problem
+from tests.fixtures.records import stored_record
 
 from paribus.errors import EXIT_INTERRUPTED, EXIT_STORE, EXIT_TERMINATED, PluginError, Problem, StoreError
 from paribus.runner import scheduler
@@ -110,7 +111,7 @@ def of(variant: str, seed: int = 0) -> Trial:
 def done(order: WorkerRequest) -> int:
     """Leaves a record, as a trial does."""
     folder = Path(order.store) / order.study / order.identity
-    write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "done"}})
+    write_json(folder / RECORD, stored_record(order.identity))
     return 0
 
 
@@ -589,7 +590,7 @@ def test_children_of_a_failed_parent_fail(store: Store, state: str) -> None:
     def act(order: WorkerRequest) -> End:
         if order.identity == "a-pre" and state == "diverged":
             folder = Path(order.store) / order.study / order.identity
-            write_json(folder / RECORD, {"identity": order.identity, "result": {"state": "diverged"}})
+            write_json(folder / RECORD, stored_record(order.identity, "diverged"))
             return 0
         return fails(order) if order.identity == "a-pre" else done(order)
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.fixtures.records import stored_record
 
 from paribus.storage.lease import HostIdentity
 from paribus.storage.store import Store
@@ -46,7 +47,7 @@ def work(order):
         with open(Path(root) / "starts", "a") as file:
             file.write(f"{host} {order.identity}\\n")
         time.sleep(float(seconds))
-        record = {"identity": order.identity, "by": host, "result": {"state": "done"}}
+        record = {**RECORD, "identity": order.identity, "by": host}
         try:
             write_json(store.folder(order.identity) / "record.json", record, files=claim.fenced_files(store.files))
         except LostLeaseError as error:
@@ -81,7 +82,8 @@ run_trials(trials, Store(Path(root), "study", host=claimant), launcher=Forking()
 
 
 def runner(root: Path, host: str, seconds: float, *names: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", RUNNER, str(root), host, str(seconds), *(names or TRIALS)]
+    program = f"RECORD = {stored_record('')!r}\n{RUNNER}"
+    command = [sys.executable, "-c", program, str(root), host, str(seconds), *(names or TRIALS)]
     return subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.fixtures.records import stored_record
 
 from paribus.analysis.runs import load_trial_set
 from paribus.analysis.trials import Throughput
@@ -40,13 +41,9 @@ def record(planned: PlannedStudy, *, seconds: float = 1000.0, variants: int = 99
     for variant in planned.plan.variants[:variants]:
         for trial in planned.plan.trials_of(variant.name):
             planned.store.create_folder(trial)
-            body: dict[str, Any] = {
-                "identity": trial.identity,
-                "spec": dict(trial.spec),
-                "result": {"state": "done"},
-                "provenance": {"training_seconds": seconds},
-            }
-            write_json(planned.store.folder(trial.identity) / RECORD, body)
+            provenance = {"training_seconds": seconds}
+            record = stored_record(trial.identity, spec=dict(trial.spec), provenance=provenance)
+            write_json(planned.store.folder(trial.identity) / RECORD, record)
 
 
 def carried_out(planned: PlannedStudy, turns: dict[str, Any], registry: Registry) -> int:

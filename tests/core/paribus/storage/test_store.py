@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.fixtures.problems import raises_problem
+from tests.fixtures.records import stored_record
 
 from paribus.errors import StoreError
 from paribus.storage.atomic import write_json
@@ -20,8 +20,7 @@ TRIAL = Trial("a" * 24, "attention=mqa", 0, {"seed": 0}, {"attention": "mqa"}, "
 
 def recorded(store: Store, state: str = "done", identity: str = TRIAL.identity) -> Path:
     folder = store.create_folder(TRIAL)
-    record: dict[str, Any] = {"identity": identity, "spec": {"seed": 0}, "result": {"state": state}, "provenance": {}}
-    write_json(folder / RECORD, record)
+    write_json(folder / RECORD, stored_record(identity, state))
     return folder
 
 
