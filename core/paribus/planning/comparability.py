@@ -103,8 +103,7 @@ class Condition(NamedTuple):
             code=self.code,
             path=names[0] if len(names) == 1 else "",
             location=location,
-            message=f"{sides} differ in {self.subject}, "
-            f"so no table can compare them{details and f' ({details})'}",
+            message=f"{sides} differ in {self.subject}, so no table can compare them{details and f' ({details})'}",
             valid=valid or self.valid,
         )
 

@@ -25,6 +25,9 @@ from paribus.registry.component_index import NAME, Entry, Part, PluginSource
 from paribus.schema import JSON, Example, Kind, Limit, Option, Range, Slot
 
 
+NOT_TEXT: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})  # in YAML
+
+
 class SchemaError(TypeError):
     """Invalid `__init__` of a component; the message is for the author of the plugin."""
 
@@ -227,6 +230,8 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
         raise SchemaError(
             f"invalid name {name!r}; expected at most 64 lower-case letters, digits, dots, hyphens and underscores"
         )
+    if name[0].isdigit() or name in NOT_TEXT:
+        raise SchemaError(f"invalid name {name!r}; a spec may read it as another value than text")
     if not isinstance(component, type):
         raise SchemaError(f"`{name}`: expected a class, got {component!r}")
     class_name = component.__qualname__

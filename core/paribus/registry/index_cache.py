@@ -34,7 +34,7 @@ LARGE: Final = 1 << 24  # bytes of a file, of which only size and time are compa
 CODE: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".dylib", ".dll", ".pth"})
 SYSTEM: Final = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", f"{sys.base_prefix}/")
 MAX_FILES: Final = 256  # in the cache folder; the oldest are deleted
-TIMEOUT: Final = 180  # seconds for all plugins to load
+TIMEOUT: Final = 90  # seconds for all plugins to load
 _CORE: Final = (
     "hookspecs.py",
     "schema.py",

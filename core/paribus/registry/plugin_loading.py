@@ -30,7 +30,7 @@ from paribus.registry.component_index import Entry, LoadFailure, PluginManifest,
 from paribus.registry.return_types import check_hooks, check_methods
 
 GROUP = "paribus"
-LOAD_SECONDS: Final = 120  # limit for one plugin; torch, which it may be the first to import, can take a minute
+LOAD_SECONDS: Final = 30  # limit for one plugin, besides the import of torch, which can take a minute
 
 
 def find_plugin_sources(
@@ -116,6 +116,7 @@ def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlu
     classes: dict[tuple[str, str], type] = {}
     try:
         _check_requirement(source)
+        importlib.import_module("torch")
         with _time_limit(LOAD_SECONDS if seconds is None else seconds):
             plugin = _import(source)
             manager = _manager(plugin, source)
@@ -132,6 +133,7 @@ def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlu
 
 def load_class(source: PluginSource, slot: str, name: str) -> type[Any]:
     """Return the class of a component that an index has; its options, which the index has too, are not read again."""
+    importlib.import_module("torch")
     with _time_limit(LOAD_SECONDS):
         plugin = _import(source)
         return _returned_components(slot, getattr(_manager(plugin, source).hook, slot)())[name]

@@ -29,7 +29,7 @@ class Dims:
     """Sizes of the model."""
 
     width: Annotated[int, "width of the residual stream", Range(1, _SIZE), Example(64)]
-    layers: Annotated[int, "layers of each stack", Range(1, 10_000), Example(2)]
+    layers: Annotated[int, "layers of each stack", Range(1, 2048), Example(2)]
     groups: Annotated[
         int | None,
         "sets of parameters, each shared by a run of successive layers (ALBERT: 1); null: every layer has its own",

@@ -45,6 +45,8 @@ SAVED_LOGITS: Final = 3  # logits, their log-softmax and their gradient
 SMALL_SHARE: Final = 0.2  # of the free memory: a step that needs less by the simple rule is not simulated
 DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
 MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
+MAX_LAYERS: Final = 256  # of a simulated step
+MAX_BYTES: Final = 1 << 45  # 32 TiB
 EXAMPLES: Final = 2  # formed from the synthetic corpus, and repeated to the size of a batch
 RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM and GRU on a CPU; measured
 
@@ -56,7 +58,7 @@ class StepMemory(NamedTuple):
     gradients: int
     optimizer: int
     activations: int  # what else there is at the peak
-    simulated: bool  # False: by a simple rule, since the step does not run without data
+    simulated: bool  # False: by a simple rule, since the step does not run without data, or is too large
 
     @property
     def total(self) -> int:
@@ -74,12 +76,20 @@ def step_memory(spec: Spec, classes: Registry) -> StepMemory:
     """Return the memory of a training step of a resolved spec, without `trainer.compile`, which needs less.
 
     Its corpus is not read, except a few images. A step that does not run without data, such as one whose shapes depend
-    on the result of a layer, is estimated by `rule_of_thumb`.
+    on the result of a layer, is estimated by `rule_of_thumb`, and so is one that is too large to simulate in a minute.
     """
+    estimate = rule_of_thumb(spec, meta_model(spec, classes))
+    if is_beyond_simulation(spec, estimate):
+        return estimate
     for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
         with suppress(Exception):  # any, of any component: a step that does not run here may run with data
             return _simulated(spec, classes, is_batch_fake)
-    return rule_of_thumb(spec, meta_model(spec, classes))
+    return estimate
+
+
+def is_beyond_simulation(spec: Spec, estimate: StepMemory) -> bool:
+    """Return whether a step has so many layers, or so much memory, that a simulation would take minutes."""
+    return spec["dims"]["layers"] > MAX_LAYERS or estimate.total > MAX_BYTES
 
 
 def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
@@ -88,9 +98,10 @@ def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:
     A step that is small by the simple rule is not simulated, which takes seconds.
     """
     free = free_memory(training_device(spec))
-    if rule_of_thumb(spec, meta_model(spec, classes)).total <= SMALL_SHARE * free:
+    estimate = rule_of_thumb(spec, meta_model(spec, classes))
+    if estimate.total <= SMALL_SHARE * free:
         return None
-    needed = step_memory(spec, classes).total
+    needed = (estimate if is_beyond_simulation(spec, estimate) else step_memory(spec, classes)).total
     return Shortage(needed, free) if needed > free else None
 
 

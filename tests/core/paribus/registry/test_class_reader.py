@@ -71,7 +71,13 @@ def test_an_invalid_name_is_rejected(name: object) -> None:
         read(Steady, name)
 
 
-@pytest.mark.parametrize("name", ["a", "0", "gelu-tanh", "v1.1_x", "a" * 64])
+@pytest.mark.parametrize("name", ["null", "true", "no", "off", "0", "1.5", "1e3", "0o7", "0x1f", "2024-01-01", "y"])
+def test_a_name_that_a_spec_reads_as_another_value_is_rejected(name: str) -> None:
+    with pytest.raises(SchemaError, match="a spec may read it as"):
+        read(Steady, name)
+
+
+@pytest.mark.parametrize("name", ["a", "gelu-tanh", "none", "v1.1_x", "a" * 64])
 def test_a_name_may_have_letters_digits_dots_hyphens_and_underscores(name: str) -> None:
     assert read(Steady, name).name == name
 

@@ -94,7 +94,7 @@ def test_all_mistakes_are_reported_at_once_with_their_locations(
         ("dims.heads={a: 1}", "expected a whole number, got a mapping"),
         ("dims.heads=0", "`heads` must be ≥ 1"),
         ("dims.heads=-4", "`heads` must be ≥ 1"),
-        ("dims.layers=99999999", "`layers` must be ≥ 1 and ≤ 10000, got 99999999"),
+        ("dims.layers=99999999", "`layers` must be ≥ 1 and ≤ 2048, got 99999999"),
         ("dims.width=1e400", "a finite number, got the number inf; valid: a whole number ≥ 1"),
         ("dims=7", "error[wrong-type] dims (override 1)"),
         ("dims=null", "error[missing] dims (override 1)"),
