@@ -24,7 +24,6 @@ from paribus.hookspecs import SLOTS
 from paribus.registry.component_index import NAME, Entry, Part, PluginSource
 from paribus.schema import JSON, Example, Kind, Limit, Option, Range, Slot
 
-
 NOT_TEXT: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})  # in YAML
 
 
