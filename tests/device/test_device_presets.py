@@ -20,7 +20,6 @@ from paribus.models.assemble import build_data, load_corpus
 from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
 from paribus.models.optimizer_schedule import build_optimizer
-from paribus.parts.batch import Stream
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.specs.load import load
@@ -158,7 +157,7 @@ def passes(model: SmallModel, device: SimulatedDevice | None = None) -> tuple[Te
     """Return hidden states and all gradients of a pass over packed documents, where the model is."""
     place = torch.device("cpu" if device is None else NAME)
     stream = model.full_stream(model.tokens(2, 12))
-    moved = Stream(*(None if vector is None else vector.to(place) for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    moved = stream.apply(lambda vector: vector.to(place))
     model.topology.zero_grad()
     hidden = model.hidden(moved, source=tokens(2, 6, "source").to(place))
     hidden.square().sum().backward()

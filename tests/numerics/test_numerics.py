@@ -204,6 +204,17 @@ def test_a_place_that_is_missing_differs() -> None:
     assert difference[:4] == ("decoder", "b", "2", "none")
 
 
+def test_new_evidence_in_a_certificate_is_no_difference_and_is_noted() -> None:
+    old = {"result certificate losses": "ab", "result metrics val/clm/loss": 1}
+    added = {**old, "result certificate rates 0": "c", "result certificate rates 1": "d"}
+    differences, notes = compare(results({"decoder": old}), results({"decoder": added}))
+    assert differences == []
+    assert notes == ["decoder: the certificate has `rates` since, which is not compared"]
+    assert compare(results({"decoder": added}), results({"decoder": old}))[0], "evidence must not be lost"
+    other = {**added, "result metrics val/clm/accuracy": 1}
+    assert compare(results({"decoder": old}), results({"decoder": other}))[0], "numbers are compared"
+
+
 def test_a_trial_that_fails_differs_unless_it_is_new_and_runs_now() -> None:
     failed = results({}, {"decoder": "SpecError"})
     assert compare(failed, results({"decoder": {}}))[0][0].place == "error"

@@ -13,7 +13,12 @@ from paribus.errors import join_names
 from paribus.specs.diff import MISSING, touches
 from paribus.specs.tree import get_path
 
-WHOLE_MODELS: Final = ("model", "all modules")  # names in a record of hooks that are not on a single module
+WHOLE_MODELS: Final = (
+    "model",
+    "all modules",
+    "optimizer",
+    "learning rate",
+)  # names in a record of hooks that are not on a single module
 
 
 def effect_findings(pair: TrialPair) -> Iterator[Finding]:
@@ -116,6 +121,8 @@ def _property_findings(entry: TrialEntry) -> Iterator[Finding]:
     for name, fault in properties.items():
         if name == "unchecked":
             yield "side effect", f"not all properties of {entry.variant} were checked ({fault})"
+        elif name == "decodes something else":  # which no metric of a trial depends on, but generation does
+            yield "side effect", f"{entry.variant} {name}: {fault}"
         else:
             yield "failure", f"{name}: {entry.variant}: {fault}"
     if not properties:
@@ -140,7 +147,7 @@ def _hook_findings(pair: TrialPair, shared: TensorComparison) -> Iterator[Findin
         )
     ]
     if hooked:
-        yield "failure", f"other gradients: hooks on {join_names(hooked, MAX_PATHS)} in one of the two trials only"
+        yield "failure", f"other training: hooks on {join_names(hooked, MAX_PATHS)} in one of the two trials only"
 
 
 def _target_findings(pair: TrialPair) -> Iterator[Finding]:

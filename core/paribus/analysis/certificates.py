@@ -238,6 +238,10 @@ def _optimizer_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[
             "failure",
             f"trained differently: {short_names(differing)} have other optimizer options than in the baseline",
         )
+    rates, other_rates = (entry.certificate.get("rates") or {} for entry in pair)
+    changed = [step for step in rates if step in other_rates and rates[step] != other_rates[step]]
+    if changed and pair.same_length:
+        yield "failure", f"other learning rates: not the baseline's at step {int(min(changed, key=int)) + 1:,}"
 
 
 def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:

@@ -238,14 +238,7 @@ def _numbers(count: int) -> DistributedSampler[int]:
 
 def share_of(batch: Batch, share: int, shares: int) -> Batch:
     """Return every `shares`-th row of a batch, starting at `share`, with the counts of the whole batch."""
-    streams = {
-        name: Stream(*(None if vector is None else vector[share::shares] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        for name, stream in batch.streams.items()
-    }
-    targets = {
-        name: {key: value[share::shares] for key, value in labels.items()} for name, labels in batch.targets.items()
-    }
-    return Batch(streams, targets, batch.index[share::shares], batch.counts, shares)
+    return batch.rows(slice(share, None, shares))._replace(counts=batch.counts, micro_batches=shares)
 
 
 def join_shares(shares: Sequence[Batch]) -> Batch:

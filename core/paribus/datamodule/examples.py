@@ -73,15 +73,8 @@ class Examples:
     def batches(self, draw: Draw, size: int) -> list[Batch]:
         """Return the examples `draw.index` in batches of `size`, made at once."""
         whole = self.batch(draw)
-        return [self._part(whole, slice(start, start + size)) for start in range(0, len(draw.index), size)]
-
-    def _part(self, whole: Batch, rows: slice) -> Batch:
-        streams = {
-            name: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-            for name, stream in whole.streams.items()
-        }
-        targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in whole.targets.items()}
-        return Batch(streams, targets, whole.index[rows], _counts(targets, self.objectives))
+        parts = (whole.rows(slice(start, start + size)) for start in range(0, len(draw.index), size))
+        return [part._replace(counts=_counts(part.targets, self.objectives)) for part in parts]
 
     def form(self, draw: Draw, length: int) -> TrainingExamples:
         """Return the examples `draw.index` before any corruption, with the targets of the objective that forms them."""

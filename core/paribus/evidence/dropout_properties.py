@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from paribus.assembly.devices import generator_state
-from paribus.evidence.token_access import ModelPass
+from paribus.evidence.leaks import ModelPass
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 
@@ -19,6 +19,7 @@ DROPOUT: Final = "has another dropout"
 DROPOUTS: Final = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.alpha_dropout)
 UNIFORM: Final = (torch.rand, torch.rand_like, Tensor.uniform_)
 BERNOULLI: Final = (torch.bernoulli, Tensor.bernoulli, Tensor.bernoulli_)
+EXAMPLES: Final = 3  # of a batch
 KEPT: Final = (1 - 1e-6, 0.0)  # uniform draws above or below any rate: one of them keeps everything
 
 
@@ -29,14 +30,22 @@ class _FixedDropout(TorchFunctionMode):
     def __init__(self, uniform: float | None = None) -> None:
         super().__init__()
         self.rates: set[float] = set()
+        self.drops_twice = False
+        self.batches: set[int] = set()  # sizes of the first axis of what is dropped
+        self._dropped: list[Tensor] = []
         self._uniform = uniform
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in DROPOUTS:
             given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
-            if given.get("training", True):
+            if given.get("training", True) and given.get("p", 0.5):
                 self.rates.add(float(given.get("p", 0.5)))
+                self.drops_twice |= any(tensor is given["input"] for tensor in self._dropped)
+                kept = given["input"].view_as(given["input"])  # another object, to tell it from its input
+                self._dropped.append(kept)
+                self.batches |= {len(kept)} if kept.ndim > 2 else set()
+                return kept
             return given["input"]
         if func is functional.scaled_dot_product_attention:
             given = (
@@ -65,9 +74,29 @@ def dropout_faults(forward: ModelPass, example: Batch) -> Iterator[tuple[str, st
         yield DROPOUT, f"its rate is {unnamed[0]:g}, where the spec has {spec['dropout']:g}"
     elif is_other and states == _generator_states(forward.model):
         yield DROPOUT, "where torch's dropout keeps everything, its output in training is not that in evaluation"
+    elif fixed.drops_twice:
+        yield DROPOUT, "it is applied to the same tensor twice"
     elif is_other and not all(differs(_FixedDropout(value)) for value in KEPT):
         # By hand: where it keeps everything, an output that is scaled as it should be is larger.
         yield DROPOUT, "it does not divide what it keeps by 1 - rate"
+    elif (is_other and _is_equal_for_all(forward, example)) or _drops_for_all(forward, example):
+        yield DROPOUT, "all examples of a batch lose the same"
+
+
+def _is_equal_for_all(forward: ModelPass, example: Batch) -> bool:
+    """Return whether dropout by hand takes the same from all examples of a batch."""
+    with _FixedDropout():
+        hidden = forward.hidden(example.rows([0] * EXAMPLES))
+    one, other = ({path: state[row : row + 1] for path, state in hidden.items()} for row in (0, 1))
+    return not forward.differs(one, other, example)
+
+
+def _drops_for_all(forward: ModelPass, example: Batch) -> bool:
+    """Return whether torch's dropout gets a tensor that all examples of a batch share."""
+    fixed = _FixedDropout()
+    with fixed:
+        forward.hidden(example.rows([0] * EXAMPLES))
+    return any(size % EXAMPLES for size in fixed.batches)
 
 
 def _generator_states(model: Model) -> list[bytes]:

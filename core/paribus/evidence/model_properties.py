@@ -18,8 +18,19 @@ from torch import Tensor
 
 from paribus.assembly.components import Classes
 from paribus.evidence.dropout_properties import dropout_faults
+from paribus.evidence.leaks import (
+    DECODING,
+    EXAMPLES,
+    FUTURE,
+    STATE,
+    Context,
+    ModelPass,
+    decoding_fault,
+    fullest_row,
+    leak_faults,
+)
+from paribus.evidence.objective_properties import loss_faults
 from paribus.evidence.process_state import process_state
-from paribus.evidence.token_access import EXAMPLES, STATE, Context, ModelPass, access_faults, fullest_row, rows_of
 from paribus.models.assemble import build_model
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
@@ -59,17 +70,23 @@ def broken_properties(
     with process_state(key32("properties"), 0.0, model.device):
         batch = batch._replace(counts=None, micro_batches=1)
         replica = _replica(model, {**model.spec, "dropout": 0.0}, classes, vocabulary)
-        _add_noise(replica)
+        add_noise(replica)
         double = copy.deepcopy(replica).double()
         passes = [_model_pass(replica, context)]
         if passes[0].is_half:
             passes.append(ModelPass(double, nullcontext, DOUBLE_TOLERANCE))
-        faults = dict(fault for forward in reversed(passes) for fault in access_faults(forward, batch))
+        faults = dict(fault for forward in reversed(passes) for fault in leak_faults(forward, batch))
         if faults.keys() & {STATE, EXAMPLES}:
             return faults
-        example = rows_of(batch, [fullest_row(batch)])
+        example = batch.rows([row := fullest_row(batch)])
+        if FUTURE not in faults and (
+            fault := decoding_fault(ModelPass(double, nullcontext, DOUBLE_TOLERANCE), example)
+        ):
+            faults[DECODING] = fault
         for forward in passes:
             faults |= _mode_faults(forward, example)
+        others = [other for other in range(len(batch.index)) if other != row]
+        faults |= loss_faults(replica, example, batch.rows(others[:1] or [row]))
         if TRAINING not in faults:
             faults |= _gradient_faults(passes[0], double, example)
         if model.spec["dropout"] and not _declares(replica, "stochastic", default=False):
@@ -87,7 +104,7 @@ def trained_faults(model: Model, batch: Batch, context: Context) -> dict[str, st
     A component may have learned to read them, or begun to after some steps.
     """
     with process_state(key32("properties"), 0.0, model.device), evaluation_mode(model):
-        faults = access_faults(_model_pass(model, context), batch._replace(counts=None, micro_batches=1))
+        faults = leak_faults(_model_pass(model, context), batch._replace(counts=None, micro_batches=1))
         return {name: f"after training, {fault}" for name, fault in faults}
 
 
@@ -114,7 +131,7 @@ def _replica(model: Model, spec: Mapping[str, Any], classes: Classes, vocabulary
     return replica.to(model.device, next(model.parameters()).dtype).eval()
 
 
-def _add_noise(model: Model) -> None:
+def add_noise(model: Model) -> None:
     """Add noise to every parameter, so that no branch is 0."""
     with torch.no_grad():
         for parameter in model.parameters():

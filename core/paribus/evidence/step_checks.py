@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from paribus.assembly.components import Classes
 from paribus.datamodule.data import Data
-from paribus.evidence.draw_properties import draw_faults
+from paribus.evidence.digests import DIGEST_LENGTH, chain_digest
+from paribus.evidence.leaks import Context
 from paribus.evidence.model_properties import broken_properties, trained_faults
+from paribus.evidence.objective_properties import example_faults
+from paribus.evidence.optimizer_properties import optimizer_faults
 from paribus.evidence.parameter_bits import parameter_bits
 from paribus.evidence.process_state import global_generators
-from paribus.evidence.rate_properties import rate_faults
 from paribus.evidence.repeated_step import repeat_step
-from paribus.evidence.token_access import Context
+from paribus.evidence.saved_model_check import saved_model_faults
 from paribus.models.distributed import is_sharded
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
+from paribus.registry import Registry
 
+if TYPE_CHECKING:
+    from lightning.pytorch.utilities.types import LRSchedulerConfig
+
+OPTIMIZER_HOOKS: Final = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
 MODULE_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 ALL_MODULES: Final = "all modules"
 UNCHECKED: Final = "unchecked"  # key of the reason why nothing was checked
@@ -39,7 +48,9 @@ class StepChecks:
         self.generators: set[str] = set()  # generators that a step uses and must not
         self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
+        self.rates: dict[str, str] = {}  # digests of the learning rates up to a step
         self.updates: int | None = None  # of the optimizer; counted in float16, where steps that overflow are skipped
+        self._counter: Callable[..., None] | None = None  # the hook of an optimizer that counts its updates
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
         self._generators: dict[str, object] | None = None
@@ -51,6 +62,7 @@ class StepChecks:
             "changed_tensors": sorted(self.changed),
             "hooks": sorted(self.hooked),
             "generators": sorted(self.generators),
+            "rates": self.rates,
             "targets": {"training": self.training, "evaluation": self.evaluation},
             **({} if self.properties is None else {"properties": self.properties}),
         }
@@ -64,6 +76,7 @@ class StepChecks:
         self.hooked, self.generators = set(state.get("hooks", ())), set(state.get("generators", ()))
         self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
         self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
+        self.rates = dict(state.get("rates") or {})
         self.updates = state.get("updates")
 
     def store_parameters(self) -> None:
@@ -92,6 +105,21 @@ class StepChecks:
         self.hooked |= hooked_paths(self.model)
         self._generators = None
 
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, schedulers: Sequence[LRSchedulerConfig]) -> None:
+        """Collect hooks of an optimizer, and learning rates that its schedule has not set."""
+        pre, post = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
+        if any(hook is not self._counter for hook in (*pre.values(), *post.values())) or any(OPTIMIZER_HOOKS):
+            self.hooked.add("optimizer")
+        rates = [group["lr"] for group in optimizer.param_groups]
+        if any(list(config.scheduler.get_last_lr()) != rates for config in schedulers):
+            self.hooked.add("learning rate")
+
+    def digest_rates(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        """Store a digest of the learning rates at this and all earlier checked steps."""
+        previous = self.rates[max(self.rates, key=int)] if self.rates else ""
+        rates = [str(group["lr"]) for group in optimizer.param_groups]
+        self.rates[str(step)] = chain_digest(previous, " ".join(rates))[:DIGEST_LENGTH]
+
     def count_updates(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Count the updates of an optimizer from `step` on; those before it count as made if nothing counted them."""
         self.updates = step if self.updates is None else self.updates
@@ -99,6 +127,7 @@ class StepChecks:
         def count(*_: object) -> None:
             self.updates = (self.updates or 0) + 1
 
+        self._counter = count
         optimizer.register_step_post_hook(count)
 
     def count_targets(self, step: int, counts: Mapping[str, float], *, is_last: bool) -> None:
@@ -124,8 +153,8 @@ class StepChecks:
         self.properties = {}
         checks: tuple[Callable[[], dict[str, str]], ...] = (
             lambda: broken_properties(self.model, classes, data.encoded.vocabulary, batch, context),
-            lambda: dict(draw_faults(data)),
-            lambda: dict(rate_faults(self.model)),
+            lambda: dict(example_faults(data)),
+            lambda: dict(optimizer_faults(self.model)),
         )
         for check in checks:
             self._add_faults(check)
@@ -133,6 +162,10 @@ class StepChecks:
     def check_trained(self, batch: Batch, context: Context) -> None:
         """Check what the trained model reads."""
         self._add_faults(lambda: trained_faults(self.model, batch, context))
+
+    def check_saved(self, data: Data, classes: Registry, weights: Path) -> None:
+        """Check that the saved weights, loaded in a new process, give the trained model."""
+        self._add_faults(lambda: dict(saved_model_faults(self.model, data, classes, weights)))
 
     def _add_faults(self, check: Callable[[], dict[str, str]]) -> None:
         try:

@@ -98,7 +98,7 @@ class Reader:
 
     def take(self, index: Tensor) -> None:
         """Select sequences (B',) by index; an index may repeat."""
-        self.stream = Stream(*(None if vector is None else vector[index] for vector in self.stream))  # type: ignore[arg-type]  # as above
+        self.stream = self.stream.apply(lambda vector: vector[index])
         if self.states is not None:
             self.states.take(index)
         elif self.memory is not None:

@@ -192,7 +192,7 @@ class Model(LightningModule):
         count = len(stream.tokens)
         index = torch.arange(step * count, (step + 1) * count)
         draw = Draw(self.seed, 0, index, min(1.0, step / self.steps) if self.steps else 0.0)
-        on_cpu = Stream(*(None if vector is None else vector.cpu() for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        on_cpu = stream.apply(lambda vector: vector.cpu())
         formed = corrupt({"body": on_cpu}, {}, objectives, draw)
         return move_batch(formed, self.device)
 

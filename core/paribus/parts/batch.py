@@ -20,16 +20,21 @@ class TokenLayout(NamedTuple):
     index_positions: Tensor | None = None  # the positions, if they equal the index; None: unknown
     segments: Tensor | None = None  # part of the example; None: one part
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> TokenLayout:
+        """Return the layout with every vector that it has changed."""
+        return TokenLayout(*(None if vector is None else change(vector) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+
+    def span(self, start: int, stop: int) -> TokenLayout:
+        """Return the layout of the tokens from `start` to `stop`."""
+        return self.apply(lambda vector: vector[:, start:stop])
+
     def to(self, device: torch.device) -> TokenLayout:
         """Return the layout on a device."""
-        return TokenLayout(*(None if vector is None else vector.to(device) for vector in self))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        return self.apply(lambda vector: vector.to(device))
 
     def append_copies(self, index: Tensor) -> TokenLayout:
         """Return this layout followed by copies of the tokens at `index`, (B, N)."""
-        vectors = (
-            None if vector is None else append_copies(vector, index) for vector in self._replace(index_positions=None)
-        )
-        return TokenLayout(*vectors)  # type: ignore[arg-type]  # as above
+        return self._replace(index_positions=None).apply(lambda vector: append_copies(vector, index))
 
 
 def append_copies(vector: Tensor, index: Tensor) -> Tensor:
@@ -51,6 +56,14 @@ class Stream(NamedTuple):
     query_positions: Tensor | None = None  # (B, N): positions of the queries of a second stream
     sentences: Tensor | None = None  # sentence of each token, if an objective needs it
 
+    def apply(self, change: Callable[[Tensor], Tensor]) -> Stream:
+        """Return the stream with every vector that it has changed."""
+        return Stream(*(None if vector is None else change(vector) for vector in self))  # type: ignore[arg-type]  # as above
+
+    def span(self, start: int, stop: int) -> Stream:
+        """Return the tokens from `start` to `stop`."""
+        return self.apply(lambda vector: vector[:, start:stop])
+
 
 class Batch(NamedTuple):
     """Batch of one step or micro-batch. `counts` are those of the whole step."""
@@ -61,6 +74,12 @@ class Batch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # a tuple has a method of this name
     counts: Mapping[str, Tensor] | None = None  # number of labels of each term of the loss, in the whole step
     micro_batches: int = 1  # number of micro-batches of its step
+
+    def rows(self, rows: slice | Tensor | list[int]) -> Batch:
+        """Return a batch of some examples, which may repeat, by itself: not as a share of a step."""
+        streams = {path: stream.apply(lambda vector: vector[rows]) for path, stream in self.streams.items()}
+        targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in self.targets.items()}
+        return Batch(streams, targets, self.index[rows])
 
 
 IGNORED = -100  # label of a position without a target, as in torch

@@ -116,6 +116,7 @@ SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
     ("result", "certificate", "order"): _optional(TEXT),
     ("result", "certificate", "first_step"): _optional(MAPPING),
     ("result", "certificate", "optimizer_options"): _optional(MAPPING),
+    ("result", "certificate", "rates"): _optional(TEXTS),
     ("result", "certificate", "properties"): _optional(TEXTS),
     ("result", "certificate", "no_gradient"): _optional(NAMES),
     ("result", "certificate", "changed_tensors"): _optional(NAMES),

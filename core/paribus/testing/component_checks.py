@@ -143,7 +143,7 @@ def second_stream(case: Case, host: HostModel) -> Verdict:
     token_ids = tokens(1, length)
     stream = Stream(token_ids, order=2 * order.unsqueeze(0), query_positions=torch.arange(length).unsqueeze(0))
     changed = torch.where(torch.eye(length, dtype=torch.bool), replace_tokens(token_ids), token_ids)
-    every = Stream(*(None if vector is None else vector.expand(length, -1) for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    every = stream.apply(lambda vector: vector.expand(length, -1))
     outputs = model.hidden(every._replace(tokens=changed))[:, length:]
     influence = relative_change(outputs, model.hidden(stream)[:, length:])  # (token, query)
     is_earlier = order.unsqueeze(1) < order

@@ -21,6 +21,7 @@ from paribus.testing import (
     cost_checks,
     data_checks,
     device_checks,
+    dropout_checks,
     embedding_checks,
     example_checks,
     forward_checks,
@@ -59,7 +60,7 @@ class Check(NamedTuple):
 
     run: Callable[[Case, HostModel], Verdict]
     slots: tuple[str, ...]
-    scope: Literal["once", "presets", "everywhere"] = "presets"
+    scope: Literal["once", "presets", "options", "everywhere"] = "presets"
 
     @property
     def summary(self) -> str:
@@ -68,6 +69,8 @@ class Check(NamedTuple):
     def select_models(self, models: Sequence[HostModel]) -> Sequence[HostModel]:
         if self.scope == "once":
             return models[:1]
+        if self.scope == "options":  # of the component, and not of its neighbours
+            return [model for model in models if not model.neighbour]
         return [model for model in models if model.is_preset or self.scope == "everywhere"]
 
 
@@ -96,6 +99,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     "passes leave no state": Check(purity_checks.no_state, ARCHITECTURE),
     "inputs are not modified": Check(purity_checks.inputs_kept, ("attention", "norm", "placement", "feedforward")),
     "training equals evaluation without dropout": Check(purity_checks.training_mode, ARCHITECTURE),
+    "dropout keeps the mean of outputs": Check(dropout_checks.dropout, ARCHITECTURE),
+    "rules hold with dropout": Check(dropout_checks.training_causality, ARCHITECTURE),
     "padding changes nothing": Check(token_checks.padding, ARCHITECTURE, "everywhere"),
     "packed documents equal separate ones": Check(token_checks.documents, ARCHITECTURE, "everywhere"),
     "permuted tokens keep their output": Check(token_checks.order, LAYERS, "everywhere"),
@@ -112,7 +117,9 @@ CHECKS: Final[Mapping[str, Check]] = {
     "gradient reaches every parameter": Check(forward_checks.gradients, ARCHITECTURE),
     "gradients match finite differences": Check(gradient_checks.finite_differences, ARCHITECTURE),
     "every unit gets a gradient": Check(gradient_checks.living_units, ("attention", "feedforward")),
-    "FLOPs match their declaration": Check(cost_checks.cost, ("attention", "position", "feedforward", "embedding")),
+    "FLOPs match their declaration": Check(
+        cost_checks.cost, ("attention", "position", "feedforward", "embedding"), "options"
+    ),
     "memories of any size are read": Check(cost_checks.memories, ("attention",), "once"),
     "initial weights depend on the seed only": Check(training_checks.seeded_weights, (*ARCHITECTURE, "initialisation")),
     "initial weights have the declared scale": Check(embedding_checks.weight_scale, ("initialisation",), "once"),

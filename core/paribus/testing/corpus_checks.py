@@ -290,10 +290,11 @@ def fingerprints(case: Case, host: HostModel) -> Verdict:
 
 
 def _facts(case: Case, host: HostModel) -> dict[str, Any]:
-    """Return the facts of the documents, with the values of the options that have them."""
+    """Return the facts of the documents, with the values of the options that have them; of a list, its length."""
     facts = case.entry.traits.get("document_facts", {})
     node = host.spec["corpus"]
-    return {name: get_path(node, value) if isinstance(value, str) else value for name, value in facts.items()}
+    values = {name: get_path(node, value) if isinstance(value, str) else value for name, value in facts.items()}
+    return {name: len(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
 
 
 def _documents(case: Case, host: HostModel) -> Documents | None:

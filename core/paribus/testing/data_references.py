@@ -127,7 +127,7 @@ def _example_values(
 
 
 def _single(stream: Stream) -> Stream:
-    return Stream(*(None if vector is None else vector[0] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return stream.apply(lambda vector: vector[0])
 
 
 def value_names(setup: ObjectiveSetup, batch: Batch) -> list[str]:

@@ -63,7 +63,7 @@ def _equal_kinds_fault(case: Case, host: HostModel, name: str) -> str:
 
 
 def scores_of_tokens(case: Case, host: HostModel) -> Verdict:
-    """The score of a token reads the token's row of each table, and the objective's bias is added once."""
+    """The score of a token reads the rows that its vector is made of, and the objective's bias is added once."""
     model = case.small_model(host)
     if not _has_vocabulary(model) or not model.topology.embedding.traits.get("unembeds", True):
         return DOES_NOT_APPLY
@@ -81,6 +81,15 @@ def scores_of_tokens(case: Case, host: HostModel) -> Verdict:
             for path, rows in _rows_with_gradient(model, score):
                 if rows and rows != [token]:
                     return f"the score of token {token} reads rows {rows[:5]} of `{path}`; expected row {token}"
+            score = model.topology.embedding.unembed(hidden)[:, token].square().sum()
+            vector = _embed(model, Stream(torch.tensor([[token]])), []).square().sum()
+            read, made_of = (dict(_rows_with_gradient(model, loss, every=True)) for loss in (score, vector))
+            for path, rows in read.items():
+                if rows and made_of.get(path) and rows != made_of[path]:
+                    return (
+                        f"the score of token {token} reads rows {rows[:5]} of `{path}`, and its vector is made of rows "
+                        f"{made_of[path][:5]}"
+                    )
     return HOLDS
 
 
@@ -100,12 +109,12 @@ def _embed(model: SmallModel, stream: Stream, placed: list[Tensor]) -> Tensor:
     return vectors  # type: ignore[no-any-return]  # a module call is untyped
 
 
-def _rows_with_gradient(model: SmallModel, loss: Tensor) -> Iterator[tuple[str, list[int]]]:
-    """Yield the rows of each table of the vocabulary that have a gradient."""
+def _rows_with_gradient(model: SmallModel, loss: Tensor, *, every: bool = False) -> Iterator[tuple[str, list[int]]]:
+    """Yield the rows of each table of the vocabulary that have a gradient; with `every`, of each matrix."""
     tables = {
         path: parameter
         for path, parameter in model.topology.embedding.named_parameters()
-        if parameter.ndim == 2 and parameter.shape[0] == SIZE
+        if parameter.ndim == 2 and (every or parameter.shape[0] == SIZE)
     }
     grads = torch.autograd.grad(loss, [*tables.values()], allow_unused=True) if tables else ()
     for path, grad in zip(tables, grads, strict=True):

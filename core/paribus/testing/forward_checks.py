@@ -19,11 +19,12 @@ from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, n
 from paribus.testing.token_checks import packed_stream, pad_tokens
 
 CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
-# Chunks that end in padding, start with padding, or start a document; the last is long, with consecutive positions.
-PACKED_CHUNKS: Final = (3, 2, 1, 5, 16)
+# Chunks that end in padding, start with padding, or start a document; one is long, with consecutive positions. The last
+# document is in three chunks, so its later ones read what a state has kept of it and of documents before it.
+PACKED_CHUNKS: Final = (3, 2, 1, 5, 16, 3, 2)
 PACKED_DOCUMENTS: Final = (
-    (0, 0, PADDING, PADDING, 0, 0, 0, 1, 1, 1, PADDING, *[2] * 16),
-    (PADDING, PADDING, 0, 0, 0, PADDING, 0, 1, 1, 2, 2, *[3] * 16),
+    (0, 0, PADDING, PADDING, 0, 0, 0, 1, 1, 1, PADDING, *[2] * 21),
+    (PADDING, PADDING, 0, 0, 0, PADDING, 0, 1, 1, 2, 2, *[3] * 19, PADDING, 3),
 )
 LONG_LENGTH: Final = 112  # long enough for kernels that split a sequence into blocks
 SHORT_LENGTH: Final = 12

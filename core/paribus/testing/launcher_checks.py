@@ -27,6 +27,9 @@ SECONDS: Final = 120.0  # time for a job to start, and for one to end
 STOP_SECONDS: Final = 30.0  # time for a stopped job to end
 QUEUE_SECONDS: Final = 20.0  # time for a first job to start on other machines
 EVENT_SECONDS: Final = 5.0  # time until the event of something that has happened is reported
+POLL_SECONDS: Final = 4.0  # which `poll` may wait for an event
+CLOSE_SECONDS: Final = 0.1  # after `close`; a job that is only asked to end takes longer
+EARLIER: Final = "output of an earlier attempt"
 OTHERS_SECONDS: Final = 0.3  # time in which jobs that are not stopped continue
 CORES: Final = (1, 2, 8, 64)
 FAILING: Final = ("bad", "second-bad")  # jobs that fail together, on request
@@ -137,7 +140,10 @@ def _session_faults(case: Case, node: Mapping[str, Any]) -> Faults:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder, _opened(case, node, Path(folder)) as session:
         if session is None:
             return Faults()
+        before = _process_settings()
         session.start("cancelled")
+        if changed := [name for name, value in _process_settings().items() if value != before[name]]:
+            return Faults(f"`start` changes {changed[0]} of this process, which later jobs inherit")
         session.launcher.stop("cancelled", signal.SIGKILL)
         cancelled = _cancelled_fault(session)
         launched = _running_fault(session)
@@ -148,6 +154,16 @@ def _session_faults(case: Case, node: Mapping[str, Any]) -> Faults:
         if launched:
             return Faults(launched, cancelled or DOES_NOT_APPLY)
         return Faults(HOLDS, cancelled or _stop_fault(session) or _once_fault(session, ("long", "stopped")))
+
+
+def _process_settings() -> dict[str, object]:
+    """Return what a process inherits."""
+    return {
+        "the cores": os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None,
+        "the environment": dict(os.environ),
+        "the working directory": str(Path.cwd()),
+        "the priority": os.nice(0),
+    }
 
 
 def _cancelled_fault(session: Session) -> str:
@@ -198,8 +214,9 @@ def _ended_fault(session: Session) -> str:
     while any(map(session.runs_here, FAILING)) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(OTHERS_SECONDS)  # both ends are reported by one poll
+    late = _late_fault(session)
     session.wait(FAILING, JobEnded, SECONDS if session.launcher.is_remote else EVENT_SECONDS)
-    fault = _once_fault(session, ("good", *FAILING))
+    fault = late or _once_fault(session, ("good", *FAILING))
     if fault:
         return fault
     good, bad = (session.ends(job)[0] for job in ("good", "bad"))
@@ -207,10 +224,35 @@ def _ended_fault(session: Session) -> str:
         return f"a job with the exit code 0 is reported with {good.code}, signal {good.signal}"
     if not bad.code or bad.signal is not None:
         return f"a job that fails is reported with the exit code {bad.code}, signal {bad.signal}"
+    return _log_fault(session, bad) or _late_stop_fault(session)
+
+
+def _late_fault(session: Session) -> str:
+    """Return a message if `poll` waits although jobs have ended."""
+    begin = time.monotonic()
+    session.poll(0.0 if session.launcher.is_remote else POLL_SECONDS)
+    if session.ends("bad") and time.monotonic() - begin > POLL_SECONDS / 2:
+        return f"`poll({POLL_SECONDS:g})` waits {time.monotonic() - begin:.1f} s although a job has ended before it"
+    return HOLDS
+
+
+def _log_fault(session: Session, bad: JobEnded) -> str:
+    """Return a message if the log of a failed job lacks its last line, or what was there before."""
     log = session.log("bad")
     text = log.read_text(encoding="utf-8") if log.exists() else ""
     if FAILURE not in bad.last_line or bad.last_line not in text:
         return f"the last line of a failed job is {bad.last_line!r}; expected the last line of its log"
+    if EARLIER not in text:
+        return "the log of a job lacks the output of an earlier attempt; append to it"
+    return HOLDS
+
+
+def _late_stop_fault(session: Session) -> str:
+    """Return a message if a job that has ended cannot be stopped."""
+    try:
+        session.launcher.stop("good", signal.SIGTERM)
+    except Exception as error:
+        return f"`stop` of a job that has ended raises {type(error).__name__}; expected no effect"
     return HOLDS
 
 
@@ -236,9 +278,18 @@ def _stop_fault(session: Session) -> str:
     ended = [job for job in WAITING if job != "stopped" and session.ends(job)]
     if ended != ["long"]:
         return f"after a SIGKILL for `long`, the jobs that ended are {ended}"
-    if session.ends("long")[0].code == 0:
-        return "a job that was killed is reported with the exit code 0"
+    code = session.ends("long")[0].code
+    if code is not None and code <= 0:
+        return f"a job that was killed is reported with the exit code {code}; expected no code, and the signal if known"
+    return _close_fault(session)
+
+
+def _close_fault(session: Session) -> str:
+    """Return a message if `close` leaves a process, or events."""
     session.launcher.close()
+    time.sleep(CLOSE_SECONDS)
+    if not session.launcher.is_remote and session.runs_here("other-long"):
+        return "the process of a job outlives `close`; kill it, and wait for its end"
     if list(session.launcher.poll(0.0)):
         return "`poll` returns events after `close`"
     deadline = time.monotonic() + STOP_SECONDS
@@ -268,6 +319,7 @@ class Session:
                 store=str(self.folder), study=job, identity=job, spec={}, plugins=self._plugins, timing=timing
             )
             self.log(job).parent.mkdir(parents=True)
+            self.log(job).write_text(f"{EARLIER}\n", encoding="utf-8")
             self.launcher.start(Job(job, request.to_json(), str(self.log(job))))
 
     def log(self, job: str) -> Path:

@@ -29,7 +29,6 @@ from paribus.testing.objective_setup import (
     build_setup,
     objective_setup,
     select_documents,
-    select_rows,
     with_fields,
 )
 from paribus.testing.small_model import noise
@@ -53,7 +52,7 @@ def loss_sums(case: Case, host: HostModel) -> Verdict:
 
 def sums_fault(setup: ObjectiveSetup, rows: int = BATCH, scaled_labels: int = SCALED_LABELS) -> str:
     """Return a message if losses are not sums over the labels of some examples, or not likelihoods."""
-    batch = select_rows(setup.batch(), slice(0, rows))
+    batch = setup.batch().rows(slice(0, rows))
     terms = setup.terms(batch)
     if terms.keys() != setup.label_keys.keys():
         return f"`forward` returns the terms {sorted(terms)}; expected those of `terms`: {sorted(setup.label_keys)}"
@@ -76,7 +75,7 @@ def _sum_fault(setup: ObjectiveSetup, batch: Batch, term: str, total: float) -> 
     labels = setup.labels(batch, term)
     half = (torch.arange(labels.numel()) % 2 == 0).view_as(labels)
     parts = [setup.with_labels(batch, term, labels.masked_fill(mask, IGNORED)) for mask in (half, ~half)]
-    rows = [select_rows(batch, slice(row, row + 1)) for row in range(len(batch.index))]
+    rows = [batch.rows(slice(row, row + 1)) for row in range(len(batch.index))]
     for name, batches in (("two halves of its labels", parts), (f"{len(rows)} single examples", rows)):
         added = sum(setup.total(one, term) for one in batches)
         if _differ(total, added):
@@ -191,7 +190,7 @@ def metric_values(case: Case, host: HostModel) -> Verdict:
     if names & setup.label_keys.keys():
         return f"`{min(names & setup.label_keys.keys())}` is the name of a metric and of a loss"
     for tested in (batch, _without_labels_in_half(setup, batch)):
-        rows = [select_rows(tested, slice(row, row + 1)) for row in range(BATCH)]
+        rows = [tested.rows(slice(row, row + 1)) for row in range(BATCH)]
         whole, single = compute_metrics(setup, [tested]), compute_metrics(setup, rows)
         for name, value in whole.items():
             if not abs(value - single[name]) <= METRIC_TOLERANCE * max(1.0, abs(value)) and not math.isnan(value):
@@ -255,7 +254,7 @@ def _accuracy_fault(setup: ObjectiveSetup, batch: Batch, term: str, name: str) -
 
 def _exact_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
     """Return a message if an example with a right and a wrong label counts as exact."""
-    row = select_rows(batch, slice(0, 1))
+    row = batch.rows(slice(0, 1))
     slots = (setup.labels(row, term) != IGNORED).nonzero().tolist()
     if len(slots) < 2:
         return HOLDS
@@ -331,6 +330,8 @@ class RecordedForward:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.run, name)
+        if name == "summed_cross_entropy":  # it runs the head
+            return method
 
         def rerun_last_layer(queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
             self.reruns += 0 if self.is_recorded else times

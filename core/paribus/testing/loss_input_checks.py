@@ -8,10 +8,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from paribus.parts.batch import IGNORED, Batch, Stream
+from paribus.parts.batch import IGNORED, Batch
 from paribus.testing.host_models import HOLDS, Case, HostModel, Verdict, causal
 from paribus.testing.objective_checks import DOCUMENTS_LENGTH
-from paribus.testing.objective_setup import ObjectiveSetup, objective_setup, select_rows
+from paribus.testing.objective_setup import ObjectiveSetup, objective_setup
 
 TOLERANCE: Final = 1e-9
 EFFECT: Final = 1e-12
@@ -70,13 +70,13 @@ def _is_nonzero(gradient: Tensor | None) -> bool:
 
 def _input_fault(setup: ObjectiveSetup) -> str:
     """Return a message if the loss of a label stays the same when all tokens of the input are replaced."""
-    batch = select_rows(setup.batch(), slice(0, 2))
+    batch = setup.batch().rows(slice(0, 2))
     size = setup.model.topology.stage("body").shape.vocabulary or 256  # of pixels
     streams = {path: stream._replace(tokens=(stream.tokens + 1) % size) for path, stream in batch.streams.items()}
     for term in setup.label_keys:
         for slot in (setup.labels(batch, term) != IGNORED).nonzero().tolist()[:LABELS]:
             single = setup.only_label(batch, term, tuple(slot))
-            rows = select_rows(batch._replace(streams=streams), slice(slot[0], slot[0] + 1)).streams
+            rows = batch._replace(streams=streams).rows(slice(slot[0], slot[0] + 1)).streams
             value = setup.total(single, term)
             difference = abs(value - setup.total(single._replace(streams=rows), term))
             if abs(value) > EFFECT and difference <= EFFECT * max(1.0, abs(value)):  # a loss of 0 needs no input
@@ -86,7 +86,7 @@ def _input_fault(setup: ObjectiveSetup) -> str:
 
 def _future_fault(setup: ObjectiveSetup) -> str:
     """Return a message if the loss of a position of a causal model changes with later tokens."""
-    batch = select_rows(setup.batch(), slice(0, 1))
+    batch = setup.batch().rows(slice(0, 1))
     body = batch.streams["body"]
     length = body.tokens.shape[1]
     for term in setup.label_keys:
@@ -117,7 +117,7 @@ def _alone_fault(setup: ObjectiveSetup) -> str:
             inside = (body.documents[row] == document).nonzero().flatten()
             if document < 0 or not int(inside[0]) or count == DOCUMENTS:  # padding, or the first document
                 continue
-            alone = _document(setup, select_rows(batch, slice(row, row + 1)), int(inside[0]), int(inside[-1]) + 1)
+            alone = _document(setup, batch.rows(slice(row, row + 1)), int(inside[0]), int(inside[-1]) + 1)
             if alone is None:  # targets of another layout
                 return HOLDS
             count += 1
@@ -154,7 +154,7 @@ def _document(setup: ObjectiveSetup, batch: Batch, start: int, stop: int) -> tup
             within[key] = value.masked_fill(~is_inside, IGNORED)
         if value.shape != body.tokens.shape:
             alone[key] = (place - start).clamp(0, stop - start - 1) if key == "pick" else within[key]
-    stream = Stream(*(None if vector is None else vector[:, start:stop] for vector in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    stream = body.span(start, stop)
     return (
         batch._replace(targets={setup.name: within}),
         batch._replace(streams={"body": stream}, targets={setup.name: alone}),

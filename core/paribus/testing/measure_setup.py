@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, final
 
+import torch
+
 from paribus.assembly.components import make
 from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import ParibusError
+from paribus.evidence.model_properties import add_noise
 from paribus.inference.generate import translate_validation
 from paribus.models.assemble import build_data, build_model
 from paribus.models.evaluate import evaluation_mode
@@ -67,10 +70,11 @@ def run_measure(
     options: Mapping[str, Any] | None = None,
     replace: Replace | None = None,
     factor: float = 1.0,
+    measure: Measure | None = None,
 ) -> Measured:
     """Measure a model; `factor` multiplies its learning curve, `replace` changes members of the evaluated model."""
     evaluated = evaluated_model(case, setup, batch_size, factor)
-    measure = make_measure(case, setup, options or {})
+    measure = measure or make_measure(case, setup, options or {})
     used: set[str] = set()
     observed: Any = evaluated if replace is None else ObservedModel(evaluated, replace(evaluated), used)
     with evaluation_mode(setup.model):
@@ -105,7 +109,11 @@ def measure_setup(case: Case, host: HostModel) -> Setup | None:
         dims = host.spec["dims"] if case.small_model(host).has_fixed_length else {**host.spec["dims"], "length": LENGTH}
         spec = {**host.spec, "dims": dims}
         text = encode_synthetic_corpus(spec, case.registry)
-        setup = Setup(spec, build_model(spec, case.registry, text.vocabulary), text)
+        model = build_model(spec, case.registry, text.vocabulary)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            add_noise(model)  # predictions of initial weights are nearly equal for all tokens
+        setup = Setup(spec, model, text)
         (node,) = spec["measure"]
         empty_lists: list[dict[str, Any]] = [
             {option.name: []} for option in case.entry.options if option.kind.name == "list"

@@ -22,7 +22,6 @@ from paribus.testing.objective_setup import (
     difference,
     objective_setup,
     replaced,
-    select_rows,
     substitutions,
     tensors,
 )
@@ -76,7 +75,7 @@ def _batch_fault(setup: ObjectiveSetup) -> str:
     reordered = setup.batch(torch.arange(BATCH).flip(0))
     for row in range(BATCH):
         one = slice(BATCH - 1 - row, BATCH - row)
-        changed = difference(select_rows(reordered, one), select_rows(batch, slice(row, row + 1)), setup.name)
+        changed = difference(reordered.rows(one), batch.rows(slice(row, row + 1)), setup.name)
         if changed:
             return f"{changed} of example {row} changes when the batch is in another order"
     return next((fault for seed in BATCH_SEEDS if (fault := single_examples_fault(setup, seed))), HOLDS)
@@ -87,7 +86,7 @@ def single_examples_fault(setup: ObjectiveSetup, seed: int = SEED) -> str:
     batch = setup.batch(seed=seed)
     for row in range(BATCH):
         single = setup.batch(torch.tensor([setup.first + row]), seed=seed)
-        changed = difference(single, select_rows(batch, slice(row, row + 1)), setup.name)
+        changed = difference(single, batch.rows(slice(row, row + 1)), setup.name)
         if changed:
             return f"{changed} of example {row} alone differs from the same example in a batch of {BATCH}"
     return HOLDS
@@ -106,7 +105,7 @@ def _index_fault(setup: ObjectiveSetup) -> str:
 
 
 def _repeat_first(stream: Stream) -> Stream:
-    return Stream(*(None if vector is None else vector[:1].repeat(len(vector), 1) for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return stream.apply(lambda vector: vector[:1].repeat(len(vector), 1))
 
 
 def example_traits(case: Case, host: HostModel) -> Verdict:
@@ -168,7 +167,7 @@ def hidden_labels(case: Case, host: HostModel) -> Verdict:
     message = ""
     for changed, place, term, slot in _label_changes(setup, batch):
         single = setup.only_label(batch, term, slot)
-        streams = select_rows(changed, slice(slot[0], slot[0] + 1)).streams
+        streams = changed.rows(slice(slot[0], slot[0] + 1)).streams
         loss = setup.total(single, term)
         if reads_source and "body" in streams and traits.get("visibility") == "past":
             own = single._replace(streams={**single.streams, "body": streams["body"]})
@@ -263,7 +262,7 @@ def _places_near_boundaries(documents: Tensor) -> Iterator[tuple[int, int]]:
 
 def _depends_on(setup: ObjectiveSetup, batch: Batch, others: Batch, term: str, slot: tuple[int, ...]) -> bool:
     single = setup.only_label(batch, term, slot)
-    streams = select_rows(others, slice(slot[0], slot[0] + 1)).streams
+    streams = others.rows(slice(slot[0], slot[0] + 1)).streams
     return _differ(setup.total(single, term), setup.total(single._replace(streams=streams), term))
 
 

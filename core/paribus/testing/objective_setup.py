@@ -18,7 +18,7 @@ from paribus.datamodule.token_store import EncodedCorpus, SplitTokens
 from paribus.errors import ParibusError, SpecError
 from paribus.models.assemble import build_data, build_model
 from paribus.models.lightning_module import Model
-from paribus.parts.batch import IGNORED, Batch, Stream
+from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.random_draws import Draw
 from paribus.slots.corpus import Ints, Labels, Tokens
 from paribus.slots.objective import LossTerm, Objective, TrainingExamples
@@ -100,7 +100,7 @@ class ObjectiveSetup(NamedTuple):
 
     def only_label(self, batch: Batch, term: str, slot: tuple[int, ...]) -> Batch:
         """Return the example of a label as a batch, in which all other labels of the term are ignored."""
-        row = select_rows(batch, slice(slot[0], slot[0] + 1))
+        row = batch.rows(slice(slot[0], slot[0] + 1))
         labels = self.labels(row, term)
         single = torch.full_like(labels, IGNORED)
         single[(0, *slot[1:])] = labels[(0, *slot[1:])]
@@ -172,16 +172,6 @@ def _encoded(case: Case, spec: Mapping[str, Any]) -> EncodedCorpus:
         case.setups[key] = encode_synthetic_corpus(spec, case.registry)
     text: EncodedCorpus = case.setups[key]
     return text
-
-
-def select_rows(batch: Batch, rows: slice) -> Batch:
-    """Return some examples of a batch."""
-    streams = {
-        name: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        for name, stream in batch.streams.items()
-    }
-    targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in batch.targets.items()}
-    return Batch(streams, targets, batch.index[rows])
 
 
 def tensors(examples: Batch | TrainingExamples, name: str) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ STEPS: Final = 6
 VALUES: Final = 1  # other values of a numeric option, for which steps are checked
 RUNS: Final = (1, 2, 10, 100)  # numbers of steps
 ROUNDING: Final = 1e-12
+Change = Literal["", "reversed", "resumed", "one without gradient", "closure", "gradients set to 0"]
 PRECISION: Final = 1e-3  # of float32, relative to the movement of a tensor
 
 
@@ -46,18 +47,29 @@ def _steps_fault(case: Case, node: Any) -> str:
     torch.manual_seed(1)
     checks = (
         ("two runs of the same steps differ; expected no random draw", _differ(run.steps(), expected)),
-        ("steps in another order of tensors differ", _differ(run.steps(reverse=True), expected)),
+        ("steps in another order of tensors differ", _differ(run.steps(change="reversed"), expected)),
         (
             "the steps of a tensor change with the scale of another matrix; expected steps of each tensor for itself",
             _differ(beside_large[::2], expected[::2]),
         ),
-        ("steps differ after the state is saved and loaded", _differ(run.steps(resume=True, dtype=single), in_single)),
+        (
+            "steps differ after the state is saved and loaded",
+            _differ(run.steps(change="resumed", dtype=single), in_single),
+        ),
         ("a learning rate of 0 changes a tensor; use the rate of the group", _differ(run.steps(lr=0.0), run.start())),
-        ("a tensor without a gradient changes", _differ(run.steps(without_gradient=True)[:1], run.start()[:1])),
+        ("a tensor without a gradient changes", _differ(run.steps(change="one without gradient")[:1], run.start()[:1])),
         ("a vector decays; expected matrices only", _differ(run.steps(scale=0.0)[2:], run.start()[2:])),
         (
             "`step(closure)` takes other steps; evaluate the closure first, with gradients",
-            _differ(run.steps(closure=True), expected),
+            _differ(run.steps(change="closure"), expected),
+        ),
+        (
+            "steps change if gradients are set to 0 in place after each step; keep a copy of a gradient",
+            _differ(run.steps(change="gradients set to 0"), expected),
+        ),
+        (
+            "after some steps at a first rate, half the rate takes the same steps; read the rate of the group",
+            not _differ(run.steps(late_factor=0.5), expected),
         ),
         ("`step(closure)` does not return the value of the closure", not run.returns_loss),
     )
@@ -122,38 +134,41 @@ class OptimizerRun:
         dtype: torch.dtype = torch.float64,
         scale: float = 1.0,
         lr: float | None = None,
-        reverse: bool = False,
-        resume: bool = False,
-        without_gradient: bool = False,
-        closure: bool = False,
+        change: Change = "",
+        late_factor: float = 1.0,
         scales: Sequence[float] = (1.0, 1.0, 1.0),
     ) -> list[Tensor]:
         """Return the tensors after some steps.
 
-        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step.
+        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step. `late_factor`
+        multiplies the rate from the middle on.
         """
         tensors = [nn.Parameter(own * tensor.to(dtype)) for own, tensor in zip(scales, self.start(), strict=True)]
-        optimizer = self._build(tensors, reverse=reverse)
+        optimizer = self._build(tensors, reverse=change == "reversed")
         for step in range(count):
-            if resume and step == count // 2:
+            if change == "resumed" and step == count // 2:
                 state = optimizer.state_dict()
-                optimizer = self._build(tensors, reverse=reverse)
+                optimizer = self._build(tensors, reverse=False)
                 optimizer.load_state_dict(state)
             for group in optimizer.param_groups:
                 group["lr"] = group["lr"] if lr is None else lr
+                group["lr"] *= late_factor if step == count // 2 else 1.0
             gradients = [
                 own ** (step % 2) * scale * self.gradient(step, tensor)
                 for own, tensor in zip(scales, tensors, strict=True)
             ]
-            if closure:
+            if change == "closure":
                 self._step_with_closure(optimizer, tensors, gradients)
                 continue
             for tensor, gradient in zip(tensors, gradients, strict=True):
                 tensor.grad = gradient
-            if without_gradient:
+            if change == "one without gradient":
                 tensors[0].grad = None
             with torch.enable_grad():
                 optimizer.step()
+            for tensor in tensors if change == "gradients set to 0" else ():
+                if tensor.grad is not None:
+                    tensor.grad.zero_()
         return [tensor.detach() for tensor in tensors]
 
     def _step_with_closure(

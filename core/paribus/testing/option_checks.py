@@ -155,7 +155,11 @@ class _Trials:
             if is_number and (len(tried) == MAX_VALUES or (effective and len(tried) >= minimum)):
                 break
         for value, other in self._pairs(path, option, values, tried):
-            if not (_is_large(value) and _is_large(other)) and self._differ(path, value, other) is False:
+            if (
+                not (_is_large(value) and _is_large(other))
+                and not _is_near(value, other)
+                and self._differ(path, value, other) is False
+            ):
                 return f": {other!r} gives the same {self.slot.noun} as {value!r}"
         if not effective and not is_choice(option) and (tried or self._is_nested(path)):
             some = (tried or values)[:MAX_VALUES_BESIDE]
@@ -250,6 +254,11 @@ class _Trials:
 
 def _is_large(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) >= OPTION_LENGTH
+
+
+def _is_near(value: Any, other: Any) -> bool:
+    """Return whether two shares or factors may be rounded to the same number of small units."""
+    return all(isinstance(each, float) and each > 0 for each in (value, other)) and 0.5 <= value / other <= 2
 
 
 class Trace(NamedTuple):

@@ -16,6 +16,7 @@ from paribus.testing.small_model import SmallModel
 
 LENGTH: Final = 128
 FAR_POSITION: Final = 10_000
+FAR_DISTANCE: Final = 7  # between two tokens
 # Relative errors of the median token; those of the shipped components are about 1e-6 and 0.01, and at most 0.026. The
 # largest error of a token says less, since a router may choose another expert for it.
 TOLERANCES: Final = {"float32": 1e-4, "bfloat16 autocast": 0.04, "bfloat16": 0.04}
@@ -26,20 +27,22 @@ ROUNDED_WEIGHTS: Final = 4.0
 def low_precision(case: Case, host: HostModel) -> Verdict:
     """Outputs in float32, in bfloat16 autocast and in bfloat16 equal those in float64, up to rounding.
 
-    A position is also tested far from 0, where bfloat16 does not represent all integers.
+    Positions and attentions are also tested far from 0 and at large distances, where bfloat16 does not represent all
+    integers.
     """
     model = case.small_model(host)
     if model.has_fixed_length:
         return DOES_NOT_APPLY
     token_ids = model.tokens(2, min(LENGTH, model.topology.stage("body").shape.length))
     limits = (part.position_limit() for part in model.topology.modules() if isinstance(part, Position))
-    is_limited = case.entry.slot != "position" or any(limit is not None for limit in limits)
-    for start in (0,) if is_limited else (0, FAR_POSITION):
-        positions = torch.arange(start, start + token_ids.shape[1]).unsqueeze(0) if start else None
+    is_limited = case.entry.slot not in ("position", "attention") or any(limit is not None for limit in limits)
+    fault = _low_precision_fault(model, Stream(token_ids))
+    for start, distance in () if fault or is_limited else ((FAR_POSITION, 1), (0, FAR_DISTANCE)):
+        positions = (start + distance * torch.arange(token_ids.shape[1])).unsqueeze(0)
         fault = _low_precision_fault(model, Stream(token_ids, positions=positions))
         if fault:
-            return f"from position {start} on, {fault}" if start else fault
-    return HOLDS
+            return f"at positions {start}, {start + distance}, {start + 2 * distance}, …, {fault}"
+    return fault
 
 
 def _low_precision_fault(model: SmallModel, stream: Stream) -> str:

@@ -215,8 +215,15 @@ def _other_batches(case: Case, host: HostModel, model: SmallModel) -> Iterator[t
 
 
 def inputs_kept(case: Case, host: HostModel) -> Verdict:
-    """A component does not change its inputs in place."""
-    model = case.small_model(host)
+    """A component does not change its inputs in place, in float64 and in float32."""
+    return next(
+        (fault for dtype in (torch.float64, torch.float32) if (fault := _changed_inputs(case, host, dtype))), HOLDS
+    )
+
+
+def _changed_inputs(case: Case, host: HostModel, dtype: torch.dtype) -> str:
+    model = SmallModel(host.spec, case.registry)
+    model.topology.to(dtype)
     contract = {"attention": Attention, "feedforward": FeedForward, "norm": Norm, "placement": Placement}
     modules = [module for module in model.topology.modules() if isinstance(module, contract[case.entry.slot])]
     changed: list[str] = []
@@ -225,11 +232,11 @@ def inputs_kept(case: Case, host: HostModel) -> Verdict:
     try:
         model.hidden(model.tokens(2, LENGTH))
         if case.entry.slot == "norm" and modules:
-            modules[0](10 * noise("rows", 2, 5, model.stack().shape.width))
+            modules[0](10 * noise("rows", 2, 5, model.stack().shape.width).to(dtype))
     finally:
         for handle in (*handles, *copies):
             handle.remove()
-    return f"the forward pass of {changed[0]} changes its input in place" if changed else HOLDS
+    return f"the forward pass of {changed[0]} changes its input in place, in {dtype}" if changed else HOLDS
 
 
 def _copy_input(module: nn.Module, arguments: Any) -> None:

@@ -309,7 +309,7 @@ def _topology(case: Case, host: HostModel, reference: Function) -> Iterator[Comp
 
 
 def _first_example(stream: Stream) -> Stream:
-    return Stream(*(None if vector is None else vector[0] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    return stream.apply(lambda vector: vector[0])
 
 
 def _gradients(model: SmallModel, *outputs: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:

@@ -149,7 +149,7 @@ class SmallModel:
         states: States = self.topology.start(batch, sum(chunks))
         memory = self.memory(tokens(batch, 6, "source"))
         for end, size in zip(accumulate(chunks), chunks, strict=True):
-            chunk = Stream(*(None if vector is None else vector[:, end - size : end] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+            chunk = stream.span(end - size, end)
             outputs.append(self.topology.run({"body": chunk}, "body", memory=memory, states=states).hidden)
         return torch.cat(outputs, dim=1)
 

@@ -171,22 +171,22 @@ def determinism(case: Case, host: HostModel) -> Verdict:
 
 
 def padding(case: Case, host: HostModel) -> Verdict:
-    """Padding on either side, with any id, changes no other output; a sequence of only padding stays finite."""
+    """Padding anywhere, with any id, changes no other output; a sequence of only padding stays finite."""
     model = case.small_model(host)
     if model.has_fixed_length or not case.all_attentions_declare(host, "documents", "padding"):
         return DOES_NOT_APPLY
     for length in LENGTHS[:3]:
         token_ids = tokens(1, length)
         expected = model.hidden(token_ids)
-        for side in ("right", "left"):
+        for side in ("right", "left", "inside"):
             for pad in (0, 20):
                 stream, span = pad_tokens(token_ids, side, pad)
                 difference = max_difference(model.hidden(stream)[:, span], expected)
                 if difference > TOLERANCE:
                     return (
                         f"the output for {length} tokens changes by {difference:.2g} with 3 padding tokens (id {pad}) "
-                        "on the "
-                        f"{side}. Usual cause: padding is not masked"
+                        f"{side if side == 'inside' else f'on the {side}'}. Usual cause: padding is not masked, or "
+                        "counts as distance"
                     )
         fault = _source_padding_fault(model, length)
         if fault:
@@ -356,17 +356,18 @@ def position_sensitivity(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-def pad_tokens(token_ids: Tensor, side: str, pad: int) -> tuple[Stream, slice]:
-    """Pad (B, T) with 3 tokens on one side; return the stream and the slice of the original tokens."""
+def pad_tokens(token_ids: Tensor, side: str, pad: int) -> tuple[Stream, Tensor]:
+    """Pad (B, T) with 3 tokens on one side, or inside; return the stream and the places of the original tokens."""
     batch, length = token_ids.shape
-    filled = torch.full((batch, 3), pad)
-    padding_ids, document_ids = torch.full((batch, 3), PADDING), torch.zeros_like(token_ids)
-    if side == "right":
-        combined, numbers, start = torch.cat([token_ids, filled], 1), torch.cat([document_ids, padding_ids], 1), 0
-    else:
-        combined, numbers, start = torch.cat([filled, token_ids], 1), torch.cat([padding_ids, document_ids], 1), 3
-    positions = torch.arange(-start, length + 3 - start).expand(batch, -1)
-    return Stream(combined, documents=numbers, positions=positions), slice(start, start + length)
+    start = {"right": length, "left": 0, "inside": length // 2}[side]
+    places = torch.arange(length) + 3 * (torch.arange(length) >= start)
+    combined = torch.full((batch, length + 3), pad)
+    documents = torch.full((batch, length + 3), PADDING)
+    combined[:, places], documents[:, places] = token_ids, 0
+    positions = torch.arange(length, length + 3).repeat(length + 3) if side == "inside" else torch.arange(length + 3)
+    positions = positions[: length + 3].clone() - (3 if side == "left" else 0)
+    positions[places] = torch.arange(length)
+    return Stream(combined, documents=documents, positions=positions.expand(batch, -1)), places
 
 
 def token_influence(model: SmallModel, length: int) -> Tensor:

@@ -50,9 +50,10 @@ SPECIAL_TOKENS: Final = ("<pad>", "<unk>", "<cls>", "<sep>", "<mask>", "<bos>", 
 BYTE_LETTERS: Final = [chr(code) for code in range(33, 324) if code not in (*range(127, 161), 173)]
 _TRAINING: Final = """
 from paribus.slots.tokenizer import Tokenizer
-tokenizer = make(registry, "tokenizer", request["node"], kind=Tokenizer)
-tokenizer.train(iter(request["texts"]), None)
-digest.update(tokenizer.state())
+for size in request["sizes"]:
+    tokenizer = make(registry, "tokenizer", request["node"], kind=Tokenizer)
+    tokenizer.train(iter(request["texts"]), size)
+    digest.update(tokenizer.state())
 """
 EXAMPLE_NAME: Final = "tokenizer.json"
 EXAMPLE_FILE: Final = {  # of bytes, and of the special tokens as words, so that a text may spell them out
@@ -203,9 +204,24 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
         or (
             HOLDS
             if reads_file
-            else process_fault(case, _TRAINING, {"node": dict(node), "texts": _texts()}, "learn other states")
+            else process_fault(
+                case,
+                _TRAINING,
+                {"node": dict(node), "texts": _texts(), "sizes": _training_sizes(case, node, tokenizer)},
+                "learn other states",
+            )
         )
     )
+
+
+def _training_sizes(case: Case, node: Mapping[str, Any], tokenizer: Tokenizer) -> list[int | None]:
+    """Return sizes to train at: the default, and one at which some of equally frequent tokens have no room."""
+    size = tokenizer.vocabulary().size - 5
+    try:
+        _tokenizer(case, node).train(iter(_texts()), size)
+    except ParibusError:  # the vocabulary is fixed
+        return [None]
+    return [None, size]
 
 
 def _fixed_fault(case: Case, node: Mapping[str, Any]) -> str:
@@ -277,12 +293,11 @@ def _display_fault(tokenizer: Tokenizer) -> str:
 
 def _size_fault(case: Case, host: HostModel, tokenizer: Tokenizer) -> str:
     """Return a message if a smaller vocabulary is too large."""
-    size = tokenizer.vocabulary().size - 5
-    smaller = _tokenizer(case, host.spec["tokenizer"])
-    try:
-        smaller.train(iter(_texts()), size)
-    except ParibusError:  # the vocabulary is fixed
+    size = _training_sizes(case, host.spec["tokenizer"], tokenizer)[-1]
+    if size is None:
         return HOLDS
+    smaller = _tokenizer(case, host.spec["tokenizer"])
+    smaller.train(iter(_texts()), size)
     count = smaller.vocabulary().size
     return f"`train` with a size of {size} gives {count} ids; expected at most {size}" if count > size else HOLDS
 

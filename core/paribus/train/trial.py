@@ -24,9 +24,9 @@ from paribus.datamodule.tokenizer_state import TextCodec, write_text
 from paribus.errors import Problem, SpecError
 from paribus.evidence.ablation_probe import probe_variant
 from paribus.evidence.digests import initial_tensors, untrained_outputs_digest, validation_digest
+from paribus.evidence.leaks import Context
 from paribus.evidence.provenance import provenance, reset_peak_memory
 from paribus.evidence.step_checks import UNCHECKED
-from paribus.evidence.token_access import Context
 from paribus.models.adapt import initial_model
 from paribus.models.assemble import build_data, load_corpus
 from paribus.models.checkpoint import (
@@ -129,8 +129,10 @@ def _run(spec: Spec, classes: Registry, context: TrialContext) -> Record:
     training.store_initial_digests()
     training.compile_layers()
     diverged = training.fit()
+    if diverged is None:
+        training.save_model()
     record = training.record(diverged)
-    training.write(record, has_weights=diverged is None)
+    training.write(record)
     return record
 
 
@@ -198,14 +200,19 @@ class _Training:
         return callback
 
     def _check_properties(self, batch: Batch, context: Context) -> None:
-        """Check what the components of a model promise, and report now what withholds a verdict later."""
+        """Check what the components of a model promise; what does not hold withholds the verdict later."""
         checks = self.callback.checks
-        known = {UNCHECKED, *(checks.properties or ())}
         if self.callback.step == 0:
-            checks.check_properties(self.classes, self.data, batch, context)
+            self._report_faults(lambda: checks.check_properties(self.classes, self.data, batch, context))
             reset_peak_memory(self.device)  # which is that of the training
         else:
-            checks.check_trained(batch, context)
+            self._report_faults(lambda: checks.check_trained(batch, context))
+
+    def _report_faults(self, check: Callable[[], None]) -> None:
+        """Run checks of the model, and warn of what they find."""
+        checks = self.callback.checks
+        known = {UNCHECKED, *(checks.properties or ())}
+        check()
         for name, fault in (checks.properties or {}).items():
             if name not in known:
                 self.context.on_message(f"warning: {self.context.variant or 'the model'} {name}: {fault}")
@@ -296,16 +303,23 @@ class _Training:
             },
         }
 
-    def write(self, record: Record, *, has_weights: bool) -> None:
-        """Write the weights, which all processes of the trial have parts of, and from the first one the record."""
+    def save_model(self) -> None:
+        """Write the weights, which all processes of the trial have parts of, and from the first one the tokenizer."""
         context, is_first = self.context, self.context.rank.is_first
-        if has_weights:
-            metadata = {"identity": context.identity}
-            save_weights(context.folder / WEIGHTS, self.model, metadata, write=is_first, files=context.files)
-        if not is_first:
-            return
-        if has_weights:
+        metadata = {"identity": context.identity}
+        save_weights(context.folder / WEIGHTS, self.model, metadata, write=is_first, files=context.files)
+        if is_first:
             write_text(context.folder, TextCodec.of(self.text), files=context.files)
+        if self.callback.check_properties is not None and context.rank.world_size == 1:
+            self._report_faults(
+                lambda: self.callback.checks.check_saved(self.data, self.classes, context.folder / WEIGHTS)
+            )
+
+    def write(self, record: Record) -> None:
+        """Write the record, from the first process of the trial."""
+        context = self.context
+        if not context.rank.is_first:
+            return
         write_json(context.folder / RECORD, record, files=context.files)
         if context.hooks is not None:
             context.hooks.trial_finished(spec=self.spec, record=record)

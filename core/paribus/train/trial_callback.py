@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import secrets
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,9 +17,9 @@ from torch import Tensor, nn
 from paribus.assembly.devices import move_batch
 from paribus.datamodule.data import Data, join_shares
 from paribus.evidence.digests import batch_digest, chain_digest, optimizer_options
+from paribus.evidence.leaks import Context
 from paribus.evidence.repeated_step import compile_step
 from paribus.evidence.step_checks import StepChecks
-from paribus.evidence.token_access import Context
 from paribus.models.averaged_weights import AveragedWeights
 from paribus.models.checkpoint import Checkpoint, environment_fingerprint, restore, save
 from paribus.models.distributed import ProcessRank, full_tensor, is_sharded, unsharded
@@ -29,6 +31,7 @@ from paribus.storage.atomic import FILES, Files
 from paribus.train.measures import MeasureRunner
 
 CHECKED_STEPS: Final = 8  # all of the first steps are checked for missing gradients
+DRAWN_STEPS: Final = 32  # one of so many later steps is checked as well, for changes outside of the optimizer
 UNLIMITED_STEPS: Final = 1 << 62  # steps of a training run that ends after a time
 LOSS_READ_INTERVAL: Final = 20  # steps between two reads of the losses from an accelerator, so that no step waits
 
@@ -133,6 +136,7 @@ class TrialCallback(Callback):
         self.no_gradient: list[str] = []
         self.optimizer_options: dict[str, str] = {}
         self.checks = StepChecks(model)
+        self._secret = secrets.token_bytes(8)  # draws steps that the trial does not know
         self.check_properties: Callable[[Batch, Context], None] | None = (
             None  # before the first and after the last step
         )
@@ -186,9 +190,14 @@ class TrialCallback(Callback):
             self.averages = AveragedWeights(self.model, self.ema_decay)
             if self.checkpoint is not None:
                 self.averages.resume(self.checkpoint.extra["averages"])
-        if should_check_step(self.step, self.steps):
+        if self._is_checked():
             self.checks.store_parameters()
         self.clock.start(self.model.device)
+
+    def _is_checked(self) -> bool:
+        """Return whether hooks, generators and parameters are checked at the next step."""
+        is_drawn = zlib.crc32(self._secret + str(self.step).encode()) % DRAWN_STEPS == 0
+        return is_drawn or should_check_step(self.step, self.steps)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Batch, batch_idx: int) -> None:
         if batch_idx == 0 and self.rank.world_size == 1:
@@ -198,7 +207,7 @@ class TrialCallback(Callback):
                     if self.check_properties is not None:
                         self.check_properties(batch, trainer.precision_plugin.train_step_context)
                 compile_step(self.model, batch, trainer.precision_plugin.train_step_context)
-        if should_check_step(self.step, self.steps) and batch_idx % trainer.accumulate_grad_batches == 0:
+        if self._is_checked() and batch_idx % trainer.accumulate_grad_batches == 0:
             with self.clock.paused(self.model.device):
                 self.checks.begin_forward()
         # Of the batch on the CPU: a copy from an accelerator would wait for it. Of the whole step, so that the digest
@@ -219,17 +228,22 @@ class TrialCallback(Callback):
         self.order = chain_digest(self.order, str(batch.index.tolist()))
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        if should_check_step(self.step, self.steps):
+        if self._is_checked():
             with self.clock.paused(self.model.device):
                 self.checks.end_forward(self.model.draw_seed)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        if not should_check_step(self.step, self.steps):
+        if not self._is_checked():
             return
         with self.clock.paused(self.model.device):
             self.checks.compare_parameters()
+            self.checks.check_optimizer(optimizer, trainer.lr_scheduler_configs)
+        if not should_check_step(self.step, self.steps):
+            return  # what a record has of these steps does not depend on the draw
+        if self.clock.limit is None:
+            self.checks.digest_rates(optimizer, self.step)
         if self.step == 0:
             self.no_gradient = [name for name, _ in self.model.named_parameters()]
         if self.no_gradient:
@@ -250,7 +264,7 @@ class TrialCallback(Callback):
         loss = self.rank.sum_shares(self.model.step_loss)
         counts = {name: self.rank.sum_shares(count) for name, count in self.model.step_counts.items()}
         self._unread.append(UnreadStep(loss, counts, self.step, self.batches, self.order, is_last))
-        if should_check_step(self.step, self.steps) or is_last:
+        if self._is_checked() or is_last:
             with self.clock.paused(self.model.device):
                 self.checks.store_parameters()
         if self.model.device.type == "cpu" or len(self._unread) >= LOSS_READ_INTERVAL or is_last:
@@ -267,7 +281,7 @@ class TrialCallback(Callback):
             self.checks.compare_parameters()
             if self.rank.is_first or is_sharded(self.model):
                 self.save_checkpoint(self, trainer)
-            if should_check_step(self.step, self.steps):
+            if self._is_checked():
                 self.checks.store_parameters()
             self.clock.start(self.model.device)
         if should_stop:

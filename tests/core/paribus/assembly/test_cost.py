@@ -14,7 +14,7 @@ from paribus.assembly.forward_pass import BatchForward
 from paribus.datamodule.data import Data
 from paribus.models.assemble import meta_model
 from paribus.models.lightning_module import Model
-from paribus.parts.batch import Batch, Stream
+from paribus.parts.batch import Batch
 from paribus.parts.context import Capture
 from paribus.registry import Registry
 from paribus.specs import resolved
@@ -79,10 +79,7 @@ def torch_flops(model: ModelParts, batch: Batch) -> int:
 
 
 def on_meta(batch: Batch) -> Batch:
-    streams = {
-        name: Stream(*(None if vector is None else vector.to("meta") for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        for name, stream in batch.streams.items()
-    }
+    streams = {name: stream.apply(lambda vector: vector.to("meta")) for name, stream in batch.streams.items()}
     targets = {name: {key: value.to("meta") for key, value in labels.items()} for name, labels in batch.targets.items()}
     return batch._replace(streams=streams, targets=targets)
 

@@ -30,7 +30,7 @@ from paribus import (
 class HandMade(Attention):
     """Multi-head attention without `Attend`, and without a mistake."""
 
-    traits = SOFTMAX_TRAITS
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "decodes": False}
 
     def __init__(self, shape: Shape, *, scores: ScoreOptions = ScoreOptions()) -> None:
         super().__init__()
@@ -156,14 +156,21 @@ class DroppedByHand(HandMade):
 class DeclaredNoise(HandMade):
     """In training it drops some weights at any rate, which it declares; no mistake."""
 
-    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "stochastic": True}
+    traits: ClassVar[AttentionTraits] = {**HandMade.traits, "stochastic": True}
 
     def drop(self, weights: Tensor) -> Tensor:
         return weights * (torch.rand_like(weights) > 0.1) if self.training else weights
 
 
+class ClaimsToDecode(HandMade):
+    """Ignores the state of earlier tokens, which its traits promise to use."""
+
+    traits = SOFTMAX_TRAITS
+
+
 CLASSES: Mapping[str, type[HandMade]] = {
     "hand-made": HandMade,
+    "claims-to-decode": ClaimsToDecode,
     "dropped-by-hand": DroppedByHand,
     "declared-noise": DeclaredNoise,
     "without-mask": WithoutMask,

@@ -13,12 +13,12 @@ from torch import nn
 import paribus
 from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
-from paribus.evidence.draw_properties import DRAWS, draw_faults
 from paribus.evidence.dropout_properties import DROPOUT
+from paribus.evidence.leaks import DECODING, DOCUMENTS, EXAMPLES, FUTURE, PADDED, STATE
 from paribus.evidence.model_properties import GRADIENTS, PRECISION, TRAINING, broken_properties
-from paribus.evidence.rate_properties import RATE, rate_faults
+from paribus.evidence.objective_properties import DRAWS, example_faults
+from paribus.evidence.optimizer_properties import RATE, optimizer_faults
 from paribus.evidence.step_checks import StepChecks
-from paribus.evidence.token_access import DOCUMENTS, EXAMPLES, FUTURE, PADDED, STATE
 from paribus.models.assemble import build_data, build_model
 from paribus.parts.batch import Batch
 from paribus.parts.context import Context
@@ -42,6 +42,7 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], set[str]], ...] = (
     ("hand-made", PACKED, set()),
     ("dropped-by-hand", ("gpt-tiny",), set()),
     ("declared-noise", ("gpt-tiny",), set()),
+    ("claims-to-decode", ("gpt-tiny",), {DECODING}),
     ("without-mask", ("gpt-tiny",), {FUTURE}),
     ("without-mask", ("bert-tiny",), set()),
     ("shifted-mask", ("gpt-tiny",), {FUTURE}),
@@ -130,12 +131,18 @@ def test_mistakes_withhold_the_verdicts_of_their_variants(mistaken: Registry, tm
         "half-rate": DROPOUT,
         "unscaled-dropout": DROPOUT,
     }
-    tree = {"base": small, "vary": {"attention": ["hand-made", *expected]}, "seeds": 1, "budget": {"steps": 2}}
+    tree = {
+        "base": small,
+        "vary": {"attention": ["hand-made", "claims-to-decode", *expected]},
+        "seeds": 1,
+        "budget": {"steps": 2},
+    }
     tree["metric"] = {"name": "val/clm/loss", "better": "lower"}
     planned = paribus.run(paribus.study(tree, registry=mistaken, store=tmp_path))
     certificates = paribus.compare(planned).settings[0].certificates
     reasons = {name.rpartition("=")[2]: certificate.reason for name, certificate in certificates.items()}
-    assert reasons == {"hand-made": "", **expected}
+    assert reasons == {"hand-made": "", "claims-to-decode": "", **expected}
+    assert any("decodes" in effect for effect in certificates["attention=claims-to-decode"].side_effects)
 
 
 @pytest.mark.parametrize(("period", "message"), [(1 << 20, None), (64, "64th"), (3, "3rd")])
@@ -150,7 +157,7 @@ def test_masks_that_repeat_are_found(
 
     registry = components.with_components(objective={"repeating": Repeating})
     spec = resolved("encoder-tiny", "objective=repeating", "dims.length=16", "data.batch=4", registry=registry)
-    found = dict(draw_faults(build_data(spec, registry, text)))
+    found = dict(example_faults(build_data(spec, registry, text)))
     assert [*found] == ([DRAWS] if message else [])
     assert message is None or message in found[DRAWS]
 
@@ -174,7 +181,7 @@ def test_an_optimizer_that_keeps_its_first_rate_is_found(
     registry = components.with_components(optimizer={"first-rate": FirstRate})
     for name, expected in (("first-rate", [RATE]), ("sgd", []), ("adamw", [])):
         spec = resolved("gpt-tiny", f"optimizer={name}", registry=registry)
-        assert [*dict(rate_faults(build_model(spec, registry, vocabulary)))] == expected
+        assert [*dict(optimizer_faults(build_model(spec, registry, vocabulary)))] == expected
 
 
 def test_what_cannot_be_checked_is_recorded_beside_what_can(components: Registry, vocabulary: Vocabulary) -> None:

@@ -18,6 +18,8 @@ from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import ParibusError
 from paribus.evidence.model_properties import broken_properties
+from paribus.evidence.objective_properties import example_faults
+from paribus.evidence.optimizer_properties import optimizer_faults
 from paribus.evidence.parameter_bits import crc32, parameter_bits, sum_of_bits
 from paribus.evidence.process_state import clock_shift
 from paribus.evidence.step_checks import StepChecks
@@ -63,6 +65,7 @@ def test_no_preset_has_a_finding(
     except (ParibusError, AssertionError) as error:  # the small text has no labels, languages or images of this size
         pytest.skip(str(error))
     assert findings(model, data) == {}
+    assert {**dict(example_faults(data)), **dict(optimizer_faults(model))} == {}
     for context in PRECISIONS:
         assert broken_properties(model, components, vocabulary, data.step(0), context) == {}
 
@@ -79,6 +82,7 @@ def test_no_component_has_a_finding(
         spec = {**host, "dropout": 0.1}
         model, data = build_model(spec, components, vocabulary), build_data(spec, components, text)
         assert findings(model, data) == {}
+        assert {**dict(example_faults(data)), **dict(optimizer_faults(model))} == {}
         for context in PRECISIONS:
             assert broken_properties(model, components, vocabulary, data.step(0), context) == {}
 

@@ -122,7 +122,7 @@ def test_a_kernel_equals_eager_with_sinks(
     content = LayerScoring(None, lambda table: (table, table), sinks=sinks)
     for kind in ("plain", "right", "packed", "nothing"):
         keys = rows(kind, 97)
-        queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        queries = keys.span(97 - fresh, 97)
         demand = KernelRequest(sight, has_sinks=True, aligned=fresh == 97)
         if not kernel.serves(demand):
             continue
@@ -157,7 +157,7 @@ def test_values_may_be_narrower_or_wider_than_keys(
         if not kernel.serves(demand):
             continue
         keys = rows("right", 97)
-        queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        queries = keys.span(97 - fresh, 97)
         plans = [
             planned(tested_kernel, sight, queries, keys, like=like(fresh), demand=demand, past=97 - fresh)
             for tested_kernel in (kernel, EAGER)
@@ -306,7 +306,7 @@ def test_a_kernel_equals_eager_with_a_cache(
 
     sight = Visibility(causal=True, window=window)
     keys = rows(kind, 10)
-    queries = TokenLayout(*(None if vector is None else vector[:, -fresh:] for vector in keys))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+    queries = keys.span(10 - fresh, 10)
     q, k, v = random_heads(fresh, 10, groups)
     got, expected = (
         tested_kernel(

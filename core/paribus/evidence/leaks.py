@@ -1,10 +1,11 @@
-"""Which tokens the outputs of a model depend on: future tokens, padding, other documents, other examples."""
+"""Leaks: outputs of a model that depend on future tokens, padding, other documents or other examples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, final
 
 import torch
@@ -12,11 +13,14 @@ from torch import Tensor
 
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
+from paribus.slots.attention import Attention
+from paribus.slots.topology import Part, memory_of
 
 FUTURE: Final = "reads future tokens"
 DOCUMENTS: Final = "reads other documents"
 PADDED: Final = "reads padding"
 EXAMPLES: Final = "reads other examples"
+DECODING: Final = "decodes something else"
 STATE: Final = "keeps state between passes"
 
 CUTS: Final = 4  # positions after which tokens are replaced
@@ -66,16 +70,16 @@ class ModelPass:
         return relative
 
 
-def access_faults(forward: ModelPass, batch: Batch) -> Iterator[tuple[str, str]]:
+def leak_faults(forward: ModelPass, batch: Batch) -> Iterator[tuple[str, str]]:
     """Yield each kind of token that an output must not depend on and does, with an example.
 
     The outputs of a model that keeps state, or that reads other examples, are tested no further.
     """
     row = fullest_row(batch)
-    example = rows_of(batch, [row])
+    example = batch.rows([row])
     others = [other for other in range(len(batch.index)) if other != row][: BATCH - 1]
     alone = forward.hidden(example)
-    together = {path: hidden[:1] for path, hidden in forward.hidden(rows_of(batch, [row, *others])).items()}
+    together = {path: hidden[:1] for path, hidden in forward.hidden(batch.rows([row, *others])).items()}
     if forward.differs(alone, forward.hidden(example), example):
         yield STATE, "the output for the same example changes after another batch"
         return
@@ -84,7 +88,9 @@ def access_faults(forward: ModelPass, batch: Batch) -> Iterator[tuple[str, str]]
         return
     for part in forward.model.topology.parts:
         is_causal = part.causal and part.path in batch.streams
-        if is_causal and (fault := _future_fault(forward, batch, part.path, row)):
+        if is_causal and (
+            fault := _future_fault(forward, batch, part.path, row) or _length_fault(forward, example, part)
+        ):
             yield FUTURE, fault
             break
     yield from _document_faults(forward, batch)
@@ -96,14 +102,14 @@ def _future_fault(forward: ModelPass, batch: Batch, path: str, row: int) -> str:
     tokens = stream.tokens[row]
     order = torch.arange(len(tokens), device=tokens.device) if stream.order is None else stream.order[row]
     orders = order.unique()
-    if len(orders) < 2 or (pool := _pool(stream)) is None:
+    if len(orders) < 2 or (pool := token_pool(stream)) is None:
         return ""
     chosen = {0, len(orders) - 2, *torch.randint(len(orders) - 1, (CUTS - 2,)).tolist()}
     cuts = orders[sorted(chosen)]
-    replaced = _replaced(tokens, pool)
+    replaced = replaced_tokens(tokens, pool)
     rows = torch.stack([tokens, *(torch.where(order > cut, replaced, tokens) for cut in cuts)])
-    hidden = forward.hidden(_with_tokens(rows_of(batch, [row] * len(rows)), {path: rows}))[path]
-    content = content_tokens(rows_of(batch, [row]))[path][0]
+    hidden = forward.hidden(_with_tokens(batch.rows([row] * len(rows)), {path: rows}))[path]
+    content = content_tokens(batch.rows([row]))[path][0]
     for number, cut in enumerate(cuts, 1):
         kept = (order <= cut) & content
         changes = forward.changes(hidden[:1, : len(tokens)], hidden[number : number + 1, : len(tokens)])[0]
@@ -115,6 +121,62 @@ def _future_fault(forward: ModelPass, batch: Batch, path: str, row: int) -> str:
                 f"the output at position {position} changes when the tokens from position {first} on change{_in(path)}"
             )
     return ""
+
+
+def _length_fault(forward: ModelPass, example: Batch, part: Part) -> str:
+    """Return a message if the output of a token changes when the text ends after it."""
+    stream, model = example.streams[part.path], forward.model
+    length = stream.tokens.shape[1]
+    if stream.order is not None or stream.query_positions is not None or length < 2 or has_fixed_length(model):
+        return ""
+    end = int(torch.randint(1, length, ()))
+    shortened = example._replace(streams={**example.streams, part.path: stream.span(0, end)})
+    whole, alone = forward.hidden(example)[part.path], forward.hidden(shortened)[part.path]
+    changes = torch.where(content_tokens(shortened)[part.path], forward.changes(whole[:, :end], alone), 0.0)
+    changed = float(changes.max()) if not forward.is_half else float(changes.median())
+    if changed > forward.tolerance:
+        position = int(changes.argmax())
+        return f"the output at position {position} changes when the text ends at position {end}{_in(part.path)}"
+    return ""
+
+
+def decoding_fault(forward: ModelPass, example: Batch) -> str:
+    """Return a message if tokens that are decoded in chunks, with a cache, have other outputs than in one pass."""
+    topology, stream = forward.model.topology, example.streams.get("body")
+    body = next(part for part in topology.parts if part.path == "body")
+    attentions = [module for module in topology.stage("body").modules() if isinstance(module, Attention)]
+    if stream is None or not body.causal or stream.order is not None or has_fixed_length(forward.model):
+        return ""
+    if stream.query_positions is not None or not all(module.traits.get("decodes") for module in attentions):
+        return ""
+    try:
+        decoded = _decoded(forward, example, body)
+    except Exception as error:  # of any component
+        return f"decoding raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    whole = forward.hidden(example)["body"]
+    changes = torch.where(content_tokens(example)["body"], forward.changes(whole, decoded), 0.0)
+    if float(changes.max()) > forward.tolerance:
+        return (
+            f"decoded in chunks, with a cache, the output at position {int(changes.argmax())} is not that of one pass"
+        )
+    return ""
+
+
+def _decoded(forward: ModelPass, example: Batch, body: Part) -> Tensor:
+    """Return the hidden states of the body, decoded in chunks of drawn sizes."""
+    topology, stream = forward.model.topology, example.streams["body"]
+    length = stream.tokens.shape[1]
+    ends = sorted({0, length, max(1, length - 1), *torch.randint(1, max(2, length), (CUTS,)).tolist()})
+    with torch.no_grad(), forward.context():
+        memory = None if body.cross is None else memory_of(topology.run(example.streams, body.cross))
+        states = topology.start(len(stream.tokens), length)
+        chunks = ({"body": stream.span(start, stop)} for start, stop in pairwise(ends))
+        return torch.cat([topology.run(chunk, "body", memory=memory, states=states).hidden for chunk in chunks], dim=1)
+
+
+def has_fixed_length(model: Model) -> bool:
+    """Return whether inputs have a fixed size, as images do."""
+    return model.topology.embedding.values_per_example is not None
 
 
 def _document_faults(forward: ModelPass, batch: Batch) -> Iterator[tuple[str, str]]:
@@ -137,26 +199,18 @@ def _document_changes(
     row = int(torch.stack([other.sum(1) for other in others.values()]).sum(0).argmax())
     tokens: dict[str, Tensor] = {}
     for path, stream in streams.items():
-        if (pool := _pool(stream)) is not None:
+        if (pool := token_pool(stream)) is not None:
             original = stream.tokens[row]
-            tokens[path] = torch.stack([original, torch.where(others[path][row], _replaced(original, pool), original)])
-    hidden = forward.hidden(_with_tokens(rows_of(batch, [row, row]), tokens))
+            tokens[path] = torch.stack(
+                [original, torch.where(others[path][row], replaced_tokens(original, pool), original)]
+            )
+    hidden = forward.hidden(_with_tokens(batch.rows([row, row]), tokens))
     for path in streams:
         kept = own[path][row]
         changes = forward.changes(hidden[path][:1, : len(kept)], hidden[path][1:, : len(kept)])[0]
         if float(torch.where(kept, changes, 0.0).max()) > forward.tolerance:
             return True
     return False
-
-
-def rows_of(batch: Batch, rows: list[int]) -> Batch:
-    """Return a batch of some rows, which may repeat."""
-    streams = {
-        name: Stream(*(None if vector is None else vector[rows] for vector in stream))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-        for name, stream in batch.streams.items()
-    }
-    targets = {name: {key: value[rows] for key, value in labels.items()} for name, labels in batch.targets.items()}
-    return batch._replace(streams=streams, targets=targets, index=batch.index[rows])
 
 
 def _with_tokens(batch: Batch, tokens: Mapping[str, Tensor]) -> Batch:
@@ -187,7 +241,7 @@ def _document(stream: Stream, *, is_last: bool) -> Tensor:
     return (documents == documents.gather(1, index.unsqueeze(1))) & (documents >= 0)
 
 
-def _pool(stream: Stream) -> Tensor | None:
+def token_pool(stream: Stream) -> Tensor | None:
     """Return the distinct tokens of the text of a stream, or None if there are fewer than two."""
     is_text = torch.ones_like(stream.tokens, dtype=torch.bool)
     if stream.documents is not None:
@@ -198,7 +252,7 @@ def _pool(stream: Stream) -> Tensor | None:
     return pool if len(pool) > 1 else None
 
 
-def _replaced(tokens: Tensor, pool: Tensor) -> Tensor:
+def replaced_tokens(tokens: Tensor, pool: Tensor) -> Tensor:
     """Return another token of the pool for each token."""
     index = torch.searchsorted(pool, tokens.contiguous()).clamp(max=len(pool) - 1)
     shift = torch.randint(1, len(pool), tokens.shape, device=tokens.device)
