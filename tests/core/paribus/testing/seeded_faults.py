@@ -79,6 +79,7 @@ def parse_changes(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
 KIT: Final = read_faults("kit/*.diff")
 INDEPENDENT: Final = read_faults("independent/*.diff")
 NEWCOMER: Final = read_faults("newcomer.diff")
+PLUGINS: Final = read_faults("independent_plugins.diff")
 AUTHORS: Final = {"kit": [fault for fault in KIT if fault.check != REFERENCE], "independent": INDEPENDENT}
 """Counted faults; of those of the kit's author, a reference finds some that are other valid components."""
 
@@ -111,3 +112,14 @@ def newcomer_table() -> list[str]:
         "references nor the kit. The checks of the day found 12; the others were added for these faults, so the",
         "table does not tell how many faults of the next author are found.",
     ]
+
+
+def plugin_table() -> list[str]:
+    """Return the mistakes in plugins of other authors by slot, and those that no check finds, as Markdown."""
+    lines = ["| slot | mistakes | found |", "| --- | ---: | ---: |"]
+    for slot in dict.fromkeys(fault.slot for fault in PLUGINS):
+        mistakes = [fault for fault in PLUGINS if fault.slot == slot]
+        lines.append(f"| {slot} | {len(mistakes)} | {sum(not fault.reason for fault in mistakes)} |")
+    found = sum(not fault.reason for fault in PLUGINS)
+    lines += ["", f"{found} of {len(PLUGINS)} are found, without a reference. No check finds these:", ""]
+    return lines + [f"- {fault.slot}: `{fault}`: {fault.reason}." for fault in PLUGINS if fault.reason]
