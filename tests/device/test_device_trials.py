@@ -20,7 +20,7 @@ from paribus.models.evaluate import to_device
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device
-from paribus.train import trial
+from paribus.train import trial, trial_callback
 from paribus.train.trial import Record, TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError, should_check_step
 from paribus.train.trial_options import TrialOptions
@@ -65,6 +65,12 @@ class Hooks:
     def trial_started(self, **context: Any) -> None: ...
 
     def trial_finished(self, **context: Any) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _no_drawn_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no step be drawn for a check, which waits for the device."""
+    monkeypatch.setattr(trial_callback, "DRAWN_STEPS", 1 << 40)
 
 
 @pytest.fixture

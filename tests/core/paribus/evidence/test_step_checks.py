@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice, product
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -29,6 +30,9 @@ from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.slots.tokenizer import Vocabulary
 from paribus.testing.host_models import Case, base_specs, host_models
+
+if TYPE_CHECKING:
+    from lightning.pytorch.utilities.types import LRSchedulerConfig
 
 INDEX = installed().index
 TINY = sorted(name for name in INDEX.presets if name.endswith("tiny"))
@@ -171,3 +175,39 @@ def test_updates_are_counted_from_the_step_of_a_checkpoint_without_a_count() -> 
     assert checks.updates == 4
     checks.count_updates(optimizer, 9)
     assert checks.updates == 4
+
+
+def test_hooks_of_an_optimizer_and_rates_that_no_schedule_has_set_are_collected(assemble: Callable[..., Model]) -> None:
+    model = assemble("gpt-tiny")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
+    config = cast("LRSchedulerConfig", SimpleNamespace(scheduler=schedule))
+    checks = StepChecks(model)
+    checks.count_updates(optimizer, 0)  # a hook of the checks themselves
+    checks.check_optimizer(optimizer, [config])
+    assert checks.hooked == set()
+    optimizer.param_groups[0]["lr"] = 0.2
+    checks.check_optimizer(optimizer, [config])
+    assert checks.hooked == {"learning rate"}
+    optimizer.register_step_pre_hook(lambda *_: None)
+    checks.check_optimizer(optimizer, [config])
+    assert checks.hooked == {"learning rate", "optimizer"}
+
+
+def test_digests_of_rates_depend_on_every_rate_so_far(assemble: Callable[..., Model]) -> None:
+    model = assemble("gpt-tiny")
+
+    def digests(*rates: float, resumes: bool = False) -> dict[str, str]:
+        checks = StepChecks(model)
+        for step, rate in enumerate(rates):
+            checks.digest_rates(torch.optim.SGD(model.parameters(), lr=rate), step)
+            if resumes:
+                state = checks.state()
+                checks = StepChecks(model)
+                checks.resume({**state, "rates": dict(sorted(state["rates"].items(), reverse=True))})
+        return checks.rates
+
+    expected = digests(*[0.1] * 12)
+    assert digests(*[0.1] * 12, resumes=True) == expected
+    other = digests(0.1, 0.1, 0.2, *[0.1] * 9)
+    assert [step for step in expected if expected[step] != other[step]] == [str(step) for step in range(2, 12)]

@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from paribus.models.lightning_module import Model
+from paribus.parts.batch import Batch
 from paribus.registry import Registry
+from paribus.train import trial_callback
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_step
 
@@ -42,6 +45,33 @@ def test_gradients_are_checked_in_first_and_last_steps_and_powers_of_two() -> No
         512,
         999,
     ]
+
+
+def test_a_parameter_that_changes_once_is_found_at_a_step_that_is_drawn(
+    tiny: Callable[..., dict[str, Any]], registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 12 is no step that every trial checks; here each step is drawn."""
+    original, calls = Model.training_step, 0
+
+    def training_step(self: Model, batch: Batch, batch_idx: int) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 13:
+            with torch.no_grad():
+                next(self.parameters()).mul_(1.01)
+        return original(self, batch, batch_idx)
+
+    monkeypatch.setattr(Model, "training_step", training_step)
+    found = {}
+    for share in (1, 1 << 40):
+        calls = 0
+        monkeypatch.setattr(trial_callback, "DRAWN_STEPS", share)
+        folder = tmp_path / str(share)
+        folder.mkdir()
+        record = run_trial(tiny(steps=20), registry, TrialContext("x", folder))
+        found[share] = record["result"]["certificate"]["changed_tensors"]
+    assert len(found[1]) == 1
+    assert found[1 << 40] == []
 
 
 @pytest.mark.few(1)
