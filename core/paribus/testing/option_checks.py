@@ -36,6 +36,7 @@ from paribus.testing.small_model import SmallModel, max_difference, noise
 
 OPTION_LENGTH: Final = 20  # tokens; larger numbers may have equal effects
 SHORT: Final = 1e-6  # length of short vectors: an `eps` may have an effect on these only
+MIN_SHARE: Final = 0.05  # of the channels or layers of a small model; smaller numbers are no shares
 ROUNDING: Final = 1e-12  # above the difference of two kernels, below the effect of an option
 MAX_VALUES_BESIDE: Final = 2  # values of an option, and of others beside it: the nearest to the default
 DIRECTIONS: Final = ("bidirectional", "causal", "ahead", "future")  # in descriptions of options of such stacks only
@@ -257,8 +258,9 @@ def _is_large(value: Any) -> bool:
 
 
 def _is_near(value: Any, other: Any) -> bool:
-    """Return whether two shares or factors may be rounded to the same number of small units."""
-    return all(isinstance(each, float) and each > 0 for each in (value, other)) and 0.5 <= value / other <= 2
+    """Return whether two shares may be rounded to the same number of channels or layers of a small model."""
+    are_shares = all(isinstance(each, float) and MIN_SHARE <= each <= 1 for each in (value, other))
+    return are_shares and 0.5 <= value / other <= 2
 
 
 class Trace(NamedTuple):
