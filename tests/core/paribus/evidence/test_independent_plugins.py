@@ -1,7 +1,7 @@
 """Mistakes of an author who had not read the checks, in trials of six steps without `conform`."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 import yaml
@@ -12,6 +12,7 @@ from paribus.specs import resolved
 from paribus.train.trial import TrialContext, run_trial
 
 FOLDER = Path(__file__).parent / "independent_plugins"
+FEW: Final = 12  # one of so many runs each time
 TABLE: list[dict[str, Any]] = yaml.safe_load((FOLDER / "table.yaml").read_text(encoding="utf-8"))
 
 
@@ -28,8 +29,13 @@ def _spec(row: dict[str, Any], registry: Registry) -> dict[str, Any]:
     return resolved(row["preset"], *words, registry=registry)
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row["plugin"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, marks=[pytest.mark.slow] if number % FEW else [], id=row["plugin"])
+        for number, row in enumerate(TABLE)
+    ],
+)
 def test_the_mistake_of_a_plugin_is_found_as_recorded(row: dict[str, Any], tmp_path: Path) -> None:
     registry = cast(Registry, LazyRegistry(index(plugins=[FOLDER / f"{row['plugin']}.py"])))
     messages: list[str] = []

@@ -29,14 +29,14 @@ def examine_plugin(tmp_path: Path) -> Examine:
     return examine_plugin
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_plugin_without_a_fault_conforms(source: str, examine_plugin: Examine) -> None:
     report = examine_plugin(source)
     assert report.ok, str(report)
 
 
-@pytest.mark.few(6)
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in PLUGINS if fault.check], ids=str)
 def test_a_mistake_is_found_by_its_check(fault: Fault, examine_plugin: Examine) -> None:
     report = examine_plugin(fault.source, fault)
