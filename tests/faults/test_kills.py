@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import final
 
 import pytest
+from tests.fixtures.records import stored_record
 
 from paribus.registry import Registry
 from paribus.runner.jobs import RunOptions
@@ -100,9 +101,7 @@ class InstantLauncher(Launcher):
         if request.spec["seed"] % 2:
             store.write_failure(request.identity, "failed", "ValueError: broken")
         else:
-            write_json(
-                store.folder(request.identity) / RECORD, {"identity": request.identity, "result": {"state": "done"}}
-            )
+            write_json(store.folder(request.identity) / RECORD, stored_record(request.identity))
         self.events += [JobStarted(job.name, "here"), JobEnded(job.name, request.spec["seed"] % 2, None, "")]
 
     def poll(self, seconds: float) -> Sequence[LauncherEvent]:
