@@ -117,7 +117,10 @@ def test_every_lint_exception_has_a_rule_and_a_reason(folder: str) -> None:
         f"{path.relative_to(ROOT)}:{number}"
         for path in (ROOT / folder).rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if (match := exception.search(line)) and "re.compile" not in line and not reasoned.match(match["rest"])
+        if "independent_plugins" not in path.parts  # as their authors wrote them
+        and (match := exception.search(line))
+        and "re.compile" not in line
+        and not reasoned.match(match["rest"])
     ]
     assert bare == []
 

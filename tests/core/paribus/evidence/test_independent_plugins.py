@@ -12,7 +12,7 @@ from paribus.specs import resolved
 from paribus.train.trial import TrialContext, run_trial
 
 FOLDER = Path(__file__).parent / "independent_plugins"
-FEW: Final = 12  # one of so many runs each time
+FEW: Final = 30  # one of so many runs each time
 TABLE: list[dict[str, Any]] = yaml.safe_load((FOLDER / "table.yaml").read_text(encoding="utf-8"))
 
 
