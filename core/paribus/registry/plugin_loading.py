@@ -30,6 +30,7 @@ from paribus.registry.component_index import Entry, LoadFailure, PluginManifest,
 from paribus.registry.return_types import check_hooks, check_methods
 
 GROUP = "paribus"
+CLASS_SECONDS: Final = 120  # limit for the class of an indexed plugin, with torch, if it is the first to import it
 LOAD_SECONDS: Final = 30  # limit for one plugin, besides the import of torch, which can take a minute
 
 
@@ -133,8 +134,7 @@ def load_plugin(source: PluginSource, seconds: float | None = None) -> LoadedPlu
 
 def load_class(source: PluginSource, slot: str, name: str) -> type[Any]:
     """Return the class of a component that an index has; its options, which the index has too, are not read again."""
-    importlib.import_module("torch")
-    with _time_limit(LOAD_SECONDS):
+    with _time_limit(CLASS_SECONDS):
         plugin = _import(source)
         return _returned_components(slot, getattr(_manager(plugin, source).hook, slot)())[name]
 

@@ -259,7 +259,7 @@ def _is_large(value: Any) -> bool:
 
 def _is_near(value: Any, other: Any) -> bool:
     """Return whether two shares may be rounded to the same number of channels or layers of a small model."""
-    are_shares = all(isinstance(each, float) and MIN_SHARE <= each <= 1 for each in (value, other))
+    are_shares = all(isinstance(each, float) and MIN_SHARE <= each < 0.5 for each in (value, other))
     return are_shares and 0.5 <= value / other <= 2
 
 
