@@ -52,7 +52,7 @@ class MessageCatalogues(Corpus):
     def documents(self, split: Split) -> Iterator[Document]:
         scan = self._scan()
         for pair in scan.pairs:
-            if (text_hash(pair.message) in scan.held_out) == (split == "val"):
+            if (_message_hash(pair) in scan.held_out) == (split == "val"):
                 text, translation = (pair.message,), (pair.translation,)
                 yield Document(pair.name, text, translation, self._source, target_language=pair.language)
 
@@ -74,7 +74,7 @@ class MessageCatalogues(Corpus):
             dropped: Counter[str] = Counter()
             pairs = tuple(self._pairs(files, dropped, problems))
             raise_problems(problems)
-            sizes = Counter({text_hash(pair.message): len(pair.message) for pair in pairs})
+            sizes = Counter({_message_hash(pair): len(pair.message) for pair in pairs})
             if len(sizes) < 2:
                 raise _too_few(len(sizes), self._languages, dropped)
             parts = [part for pair in pairs for part in (pair.language, pair.message, pair.translation)]
@@ -150,3 +150,8 @@ def _too_few(count: int, languages: tuple[str, ...] | None, dropped: Mapping[str
     message += f" (dropped: {reasons})" if reasons else ""
     valid = "catalogues with two or more messages, one of which is held out; `languages: null` for all languages"
     return DataError(Problem(code="no-documents", path="corpus.path", message=message, valid=valid))
+
+
+def _message_hash(pair: Message) -> str:
+    """Return a hash that messages share if they differ in case and spaces only, such as "Save" and "save"."""
+    return text_hash(" ".join(pair.message.casefold().split()))

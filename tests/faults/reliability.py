@@ -99,8 +99,13 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
     lines += ["", "| row | fault | cases | |", "| --- | --- | ---: | --- |"]
     lines += [f"| {row} | {fault} | {cases_by_row[row].total()} | {states[row]} |" for row, fault in FAULTS.items()]
     lines += ["", "## Not covered", "", *(f"- {line}" for line in NOT_COVERED)]
-    lines += [
-        "",
+    lines += ["", *fault_lines()]
+    return "\n".join(lines) + "\n"
+
+
+def fault_lines() -> list[str]:
+    """Return the part of the page on seeded faults, which no run changes, as Markdown."""
+    return [
         "## Faults in components",
         "",
         "Faults seeded in the source of components, and found by a check of `paribus conform`. `make slow` tries each.",
@@ -126,7 +131,6 @@ def page(reports: Iterable[tuple[list[tuple[str, Any]], str]], seconds: float) -
         "",
         *plugin_table(),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _state(cases: Counter[str]) -> str:

@@ -43,6 +43,8 @@ def _repetition_findings(entry: TrialEntry) -> Iterator[Finding]:
             "failure",
             f"other random numbers: {entry.variant} uses global generators of {join_names(used_generators)}",
         )
+    if settings := entry.certificate.get("settings"):
+        yield "failure", f"other process: a step of {entry.variant} changes {join_names(settings)}"
     if IN_EVALUATION in generators:
         yield "failure", f"random numbers in evaluation: {entry.variant} draws from torch's global generator"
 

@@ -1,13 +1,15 @@
-"""State of a process that a step must not depend on: clocks of Python, and global random generators."""
+"""State of a process that a step must not depend on or change: clocks, global generators, and settings."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -24,6 +26,17 @@ def global_generators() -> dict[str, object]:
     """Return the states of the global generators of Python and numpy, which no step may use."""
     state = np.random.get_state(legacy=False)  # the global generator is what is checked
     return {"python": random.getstate(), "numpy": pickle.dumps(state)}
+
+
+def process_settings() -> dict[str, object]:
+    """Return the settings of this process that no component may change, by name."""
+    return {
+        "the default dtype": torch.get_default_dtype(),
+        "the number of threads": torch.get_num_threads(),
+        "the precision of products": torch.get_float32_matmul_precision(),
+        "the environment": dict(os.environ),
+        "the working directory": Path.cwd(),
+    }
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from paribus.assembly.devices import determinism_restored, generator_state, seed_generators
 from paribus.datamodule.data import share_of
+from paribus.errors import join_names
 from paribus.evidence.digests import DIGEST_LENGTH, tensor_digest
 from paribus.evidence.process_state import clock_shift, global_generators, process_state
 from paribus.models.evaluate import evaluation_mode
@@ -24,6 +25,7 @@ from paribus.models.optimizer_schedule import HALF
 from paribus.parts.batch import Batch
 from paribus.random_keys import key32
 
+NOT_REPEATABLE: Final = "takes other steps at another time"
 REPEATED_EXAMPLES: Final = 2  # of the first step, or 3: every n-th one
 TENSOR_DIGITS: Final = 8  # hexadecimal, of the digest of one gradient
 RELATIVE_TOLERANCE: Final = 1e-3  # on accelerators, some of whose sums have no fixed order
@@ -71,6 +73,14 @@ def repeat_step(model: Model, batch: Batch, context: Callable[[], AbstractContex
         "generators": sorted(first.generators | second.generators),
         "draws": first.draws,
     }
+
+
+def repetition_faults(model: Model, batch: Batch, context: Callable[[], AbstractContextManager[Any]]) -> dict[str, str]:
+    """Return what differs if a step of a trained model is repeated: it may have begun to read a clock."""
+    differing = repeat_step(model, batch, context)["unrepeatable"]
+    if not differing:
+        return {}
+    return {NOT_REPEATABLE: f"other {join_names(differing)} after training, with another clock and other global seeds"}
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from paribus.evidence.model_properties import broken_properties, trained_faults
 from paribus.evidence.objective_properties import example_faults
 from paribus.evidence.optimizer_properties import optimizer_faults
 from paribus.evidence.parameter_bits import parameter_bits
-from paribus.evidence.process_state import global_generators
-from paribus.evidence.repeated_step import repeat_step
+from paribus.evidence.process_state import global_generators, process_settings
+from paribus.evidence.repeated_step import repeat_step, repetition_faults
 from paribus.evidence.saved_model_check import saved_model_faults
 from paribus.models.distributed import is_sharded
 from paribus.models.lightning_module import Model
@@ -46,6 +46,7 @@ class StepChecks:
         self.changed: set[str] = set()  # parameters that changed outside of the optimizer's steps
         self.hooked: set[str] = set()  # parameters and modules with hooks, which may change gradients and outputs
         self.generators: set[str] = set()  # generators that a step uses and must not
+        self.settings: set[str] = set()  # settings of the process that a step changes
         self.training: dict[str, dict[str, float]] = {}  # targets up to a step, by loss term
         self.evaluation: dict[str, float] = {}  # targets of the last evaluation, by loss term
         self.rates: dict[str, str] = {}  # digests of the learning rates up to a step
@@ -53,7 +54,7 @@ class StepChecks:
         self._counter: Callable[..., None] | None = None  # the hook of an optimizer that counts its updates
         self._totals: dict[str, float] = {}
         self._bits: Tensor | None = None
-        self._generators: dict[str, object] | None = None
+        self._process: tuple[dict[str, object], dict[str, object]] | None = None  # generators and settings
 
     def to_json(self) -> dict[str, Any]:
         """Return what a record has of the checks."""
@@ -62,6 +63,7 @@ class StepChecks:
             "changed_tensors": sorted(self.changed),
             "hooks": sorted(self.hooked),
             "generators": sorted(self.generators),
+            "settings": sorted(self.settings),
             "rates": self.rates,
             "targets": {"training": self.training, "evaluation": self.evaluation},
             **({} if self.properties is None else {"properties": self.properties}),
@@ -74,6 +76,7 @@ class StepChecks:
         self.first_step, self.changed = dict(state["first_step"]), set(state["changed_tensors"])
         self.properties = state.get("properties")
         self.hooked, self.generators = set(state.get("hooks", ())), set(state.get("generators", ()))
+        self.settings = set(state.get("settings", ()))
         self.training = {step: dict(counts) for step, counts in state["targets"]["training"].items()}
         self.evaluation, self._totals = dict(state["targets"]["evaluation"]), dict(state["totals"])
         self.rates = dict(state.get("rates") or {})
@@ -92,18 +95,19 @@ class StepChecks:
         self._bits = None
 
     def begin_forward(self) -> None:
-        """Store the states of the generators that a forward pass must not use."""
-        self._generators = global_generators()
+        """Store the states of the generators that a forward pass must not use, and settings that it must not change."""
+        self._process = global_generators(), process_settings()
 
     def end_forward(self, seed: int) -> None:
-        """Collect the generators that were used since `begin_forward`, and all hooks; `seed` is that of the step."""
-        if self._generators is None:
+        """Collect what was used and changed since `begin_forward`, and all hooks; `seed` is that of the step."""
+        if self._process is None:
             return
-        states = global_generators()
-        self.generators |= {name for name, state in states.items() if state != self._generators[name]}
+        generators, settings = self._process
+        self.generators |= {name for name, state in global_generators().items() if state != generators[name]}
+        self.settings |= {name for name, value in process_settings().items() if value != settings[name]}
         self.generators |= {"torch, seeded"} if torch.initial_seed() != seed else set()
         self.hooked |= hooked_paths(self.model)
-        self._generators = None
+        self._process = None
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, schedulers: Sequence[LRSchedulerConfig]) -> None:
         """Collect hooks of an optimizer, and learning rates that its schedule has not set."""
@@ -160,8 +164,9 @@ class StepChecks:
             self._add_faults(check)
 
     def check_trained(self, batch: Batch, context: Context) -> None:
-        """Check what the trained model reads."""
+        """Check what the trained model reads, and whether a step can still be repeated."""
         self._add_faults(lambda: trained_faults(self.model, batch, context))
+        self._add_faults(lambda: repetition_faults(self.model, batch, context))
 
     def check_saved(self, data: Data, classes: Registry, weights: Path) -> None:
         """Check that the saved weights, loaded in a new process, give the trained model."""

@@ -121,6 +121,7 @@ SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
     ("result", "certificate", "no_gradient"): _optional(NAMES),
     ("result", "certificate", "changed_tensors"): _optional(NAMES),
     ("result", "certificate", "generators"): _optional(NAMES),
+    ("result", "certificate", "settings"): _optional(NAMES),
     ("result", "certificate", "hooks"): _optional(NAMES),
     ("result", "certificate", "skipped_steps"): _optional(COUNT),
     ("result", "certificate", "targets"): _optional(MAPPING),

@@ -43,6 +43,7 @@ from paribus.testing import (
     training_checks,
 )
 from paribus.testing.host_models import DOES_NOT_APPLY, Case, HostModel, Verdict, base_specs, host_models
+from paribus.testing.purity_checks import restored_settings
 from paribus.testing.reference import REFERENCE_SLOTS, Reference, author_reference, functions_by_name
 from paribus.testing.small_model import draw_seed
 
@@ -52,6 +53,7 @@ SCHEMA: Final = "schema is valid"
 REFERENCE: Final = "output equals the author's reference"
 BUILD: Final = "models can be built"
 ARCHITECTURE: Final = ("attention", "position", "norm", "placement", "feedforward", "embedding", "topology")
+BUILT: Final = tuple(slot for slot in SLOTS if slot not in OUTSIDE_MODELS)
 LAYERS: Final = ("attention", "position", "norm", "placement", "feedforward")
 
 
@@ -75,6 +77,7 @@ class Check(NamedTuple):
 
 
 CHECKS: Final[Mapping[str, Check]] = {
+    "building changes nothing else": Check(purity_checks.construction, BUILT, "options"),
     "hooks match their declaration": Check(position_checks.position_hooks, ("position",), "once"),
     "every sublayer runs once": Check(component_checks.placement_wiring, ("placement",)),
     "residual stream is kept": Check(component_checks.residual_stream, ("placement",)),
@@ -292,13 +295,9 @@ def examine(
     selected = {name: check for name, check in CHECKS.items() if only is None or name in only}
     if reference is None:
         selected.pop(REFERENCE, None)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.no_grad(), draw_seed(seed):
-            return _run_checks(case, selected, builds_all=only is None or BUILD in only)
-    finally:
-        torch.set_num_threads(threads)
+    with restored_settings(), torch.no_grad(), draw_seed(seed):
+        torch.set_num_threads(1)
+        return _run_checks(case, selected, builds_all=only is None or BUILD in only)
 
 
 def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[Registry, str, str]:

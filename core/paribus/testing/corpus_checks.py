@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import shutil
 import weakref
@@ -31,6 +30,7 @@ from paribus.testing.option_specs import (
     spec_with_options,
 )
 from paribus.testing.purity_checks import (
+    component_folder,
     external_reads,
     generator_states,
     process_fault,
@@ -39,6 +39,7 @@ from paribus.testing.purity_checks import (
 )
 
 MAX_DOCUMENTS: Final = 5000  # documents of each split that a check reads
+MAX_COMPARED: Final = 200_000  # documents of each split that are compared with those of the other
 FEW_DOCUMENTS: Final = 600  # of the readings of another option, and of those whose calls are traced
 SPLITS: Final[tuple[Split, ...]] = ("train", "val")
 TIMES: Final = (2, 4)  # lengths of longer documents
@@ -91,15 +92,23 @@ def _description_fault(corpora: Sequence[Corpus]) -> str:
 
 
 def corpus_splits(case: Case, host: HostModel) -> Verdict:
-    """No text is in both splits."""
-    documents = _documents(case, host)
-    if documents is None:
+    """No text is in both splits, nor one that differs from it in case and spaces only, up to 200,000 documents."""
+    if _documents(case, host) is None:
         return DOES_NOT_APPLY
-    train, val = ({document.text for document in documents[split]} for split in SPLITS)
-    if train & val:
-        text = min(train & val)
-        return f"the document {text[:40]!r} is in both splits, so validation would measure training data"
+    corpus, is_text = make_corpus(case, host), case.entry.traits.get("modality", "text") == "text"
+    normalized = _normalized if is_text else str
+    training = {normalized(document.text) for document in itertools.islice(corpus.documents("train"), MAX_COMPARED)}
+    for document in itertools.islice(corpus.documents("val"), MAX_COMPARED):
+        if normalized(document.text) in training:
+            return (
+                f"the document {document.text[:40]!r} is in both splits, or differs in case and spaces only, so "
+                "validation would measure training data"
+            )
     return HOLDS
+
+
+def _normalized(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def corpus_inputs(case: Case, host: HostModel) -> Verdict:
@@ -117,8 +126,7 @@ def corpus_inputs(case: Case, host: HostModel) -> Verdict:
             return "the documents depend on the global generators; draw from a generator that is keyed by an option"
         if generator_states() != before:
             return "reading changes a global generator of torch, Python or NumPy"
-    folder = Path(inspect.getfile(case.component)).resolve().parent
-    reads = external_reads(lambda: _read(make_corpus(case, host), FEW_DOCUMENTS), folder=folder)
+    reads = external_reads(lambda: _read(make_corpus(case, host), FEW_DOCUMENTS), folder=component_folder(case))
     if reads:
         return f"reading calls {reads[0]}; expected documents that depend on options and files only"
     with TemporaryDirectory() as other, chdir(other):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -32,7 +30,13 @@ from paribus.testing.measure_setup import (
     run_measure,
     used_members,
 )
-from paribus.testing.purity_checks import external_reads, generator_states, restored_settings, seed_generators
+from paribus.testing.purity_checks import (
+    component_folder,
+    external_reads,
+    generator_states,
+    restored_settings,
+    seed_generators,
+)
 from paribus.train.measures import MeasuredModel
 
 RELATIVE_TOLERANCE: Final = 1e-4  # float32 sums in another order
@@ -155,8 +159,7 @@ def measure_inputs(case: Case, host: HostModel) -> Verdict:
     expected = run_measure(case, setup).values
     if run_measure(case, setup, replace=lambda model: {}).values != expected:
         return "its values change if the model has only the members of `EvaluatedModel`"
-    folder = Path(inspect.getfile(case.component)).resolve().parent
-    reads = external_reads(lambda: run_measure(case, setup), folder=folder)
+    reads = external_reads(lambda: run_measure(case, setup), folder=component_folder(case))
     return f"it calls {reads[0]}; expected a value that depends on the model only" if reads else HOLDS
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import ParibusError
+from paribus.evidence.process_state import process_settings
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.slots.objective import TrainingExamples
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -25,6 +25,13 @@ from paribus.testing.objective_setup import (
     substitutions,
     tensors,
 )
+from paribus.testing.purity_checks import (
+    component_folder,
+    external_reads,
+    generator_states,
+    restored_settings,
+    seed_generators,
+)
 
 SUBSTITUTIONS: Final = 96  # tokens that are replaced, one at a time
 MAX_LABELS: Final = 48  # labels of which the loss is compared
@@ -38,7 +45,7 @@ def keyed_examples(case: Case, host: HostModel) -> Verdict:
     """An example depends on the corpus and its key (seed, epoch, index) only, in any batch and for any global seed."""
     setup = _setup(case, host)
     batch = setup.batch()
-    fault = _global_draws_fault(setup, batch) or _batch_fault(setup)
+    fault = _global_draws_fault(case, setup, batch) or _batch_fault(setup)
     if fault:
         return fault
     other_epoch, other_seed = setup.batch(epoch=EPOCH + 1), setup.batch(seed=SEED + 1)
@@ -48,26 +55,20 @@ def keyed_examples(case: Case, host: HostModel) -> Verdict:
     return _index_fault(setup) if depends_on_epoch else HOLDS
 
 
-def _global_draws_fault(setup: ObjectiveSetup, batch: Batch) -> str:
-    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # the state under test
-    try:
+def _global_draws_fault(case: Case, setup: ObjectiveSetup, batch: Batch) -> str:
+    with restored_settings():
         for seed in (1, 2):
-            torch.manual_seed(seed)
-            np.random.seed(seed)  # as above
-            random.seed(seed)
-            torch_state, numpy_state, state = torch.get_rng_state(), np.random.random_sample(), random.getstate()
-            np.random.seed(seed)
+            seed_generators(seed)
+            before = {**generator_states(), **process_settings()}
             changed = difference(setup.batch(), batch, setup.name)
             if changed:
                 return f"{changed} changes with the global random seed, or between two calls; draw from `draw` only"
-            unchanged = torch.equal(torch.get_rng_state(), torch_state) and random.getstate() == state
-            if not unchanged or np.random.random_sample() != numpy_state:
-                return "it advances a global random generator; draw from `draw` only"
-    finally:
-        torch.set_rng_state(states[0])
-        np.random.set_state(states[1])
-        random.setstate(states[2])
-    return HOLDS
+            after = {**generator_states(), **process_settings()}
+            advanced = [name for name, value in after.items() if value != before[name]]
+            if advanced:
+                return f"forming examples changes {advanced[0]}, which is global; draw from `draw` only"
+        reads = external_reads(setup.batch, folder=component_folder(case))
+    return f"forming examples calls {reads[0]}; expected examples that depend on text and key only" if reads else HOLDS
 
 
 def _batch_fault(setup: ObjectiveSetup) -> str:

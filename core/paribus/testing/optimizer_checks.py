@@ -18,21 +18,24 @@ from paribus.testing.small_model import noise
 
 SHAPES: Final = ((6, 4), (3, 6), (5,))
 STEPS: Final = 6
+HORIZON: Final = 320  # steps of a longer run
+CHANGING_RATES: Final = [0.55 + 0.45 * math.cos(0.17 * step) for step in range(HORIZON)]  # relative to the first one
 VALUES: Final = 1  # other values of a numeric option, for which steps are checked
 RUNS: Final = (1, 2, 10, 100)  # numbers of steps
 ROUNDING: Final = 1e-12
 Change = Literal["", "reversed", "resumed", "one without gradient", "closure", "gradients set to 0"]
 PRECISION: Final = 1e-3  # of float32, relative to the movement of a tensor
+LONG_PRECISION: Final = 1e-2  # the same over the longer run
 
 
 def optimizer_steps(case: Case, host: HostModel) -> Verdict:
     """Steps descend, scale with the rate of the group, resume bitwise, and depend on their own tensor only.
 
     Only matrices decay. Steps in float32 equal those in float64. A closure is evaluated with gradients. The same holds
-    for other values of the options.
+    for other values of the options, and over some hundred steps with changing rates.
     """
     for description, spec in option_specs(case, host, VALUES):
-        fault = _steps_fault(case, spec["optimizer"])
+        fault = _steps_fault(case, spec["optimizer"]) or _horizon_fault(case, spec["optimizer"])
         if fault:
             return fault + description
     return HOLDS
@@ -56,7 +59,10 @@ def _steps_fault(case: Case, node: Any) -> str:
             "steps differ after the state is saved and loaded",
             _differ(run.steps(change="resumed", dtype=single), in_single),
         ),
-        ("a learning rate of 0 changes a tensor; use the rate of the group", _differ(run.steps(lr=0.0), run.start())),
+        (
+            "a learning rate of 0 changes a tensor; use the rate of the group",
+            _differ(run.steps(factors=[0.0] * STEPS), run.start()),
+        ),
         ("a tensor without a gradient changes", _differ(run.steps(change="one without gradient")[:1], run.start()[:1])),
         ("a vector decays; expected matrices only", _differ(run.steps(scale=0.0)[2:], run.start()[2:])),
         (
@@ -69,7 +75,7 @@ def _steps_fault(case: Case, node: Any) -> str:
         ),
         (
             "after some steps at a first rate, half the rate takes the same steps; read the rate of the group",
-            not _differ(run.steps(late_factor=0.5), expected),
+            not _differ(run.steps(factors=_halved([1.0] * STEPS, STEPS // 2)), expected),
         ),
         ("`step(closure)` does not return the value of the closure", not run.returns_loss),
     )
@@ -80,10 +86,9 @@ def _steps_fault(case: Case, node: Any) -> str:
         gradient = run.gradient(0, start)
         if float(((tensor - start) * gradient).sum()) >= 0:
             return "the first step does not descend along the gradient"
-    for double, rounded, start in zip(expected, in_single, run.start(), strict=True):
-        error = float((double - rounded.double()).norm() / (double - start).norm())
-        if not error <= PRECISION:
-            return f"steps in float32 differ from steps in float64 by {error:.2g} of the movement"
+    error = _relative_error(in_single, expected, run.start())
+    if not error <= PRECISION:
+        return f"steps in float32 differ from steps in float64 by {error:.2g} of the movement"
     if "weight_decay" in node:
         decayed = OptimizerRun(case, {**node, "weight_decay": 0.5}).steps(scale=0.0)[:2]
         if any(
@@ -91,6 +96,36 @@ def _steps_fault(case: Case, node: Any) -> str:
         ):
             return "without a gradient and with a `weight_decay` of 0.5, a matrix does not become smaller"
     return HOLDS
+
+
+def _horizon_fault(case: Case, node: Any) -> str:
+    """Return a message if rules do not hold over some hundred steps, with changing rates."""
+    run, single = OptimizerRun(case, node), torch.float32
+    expected = run.steps(count=HORIZON, factors=CHANGING_RATES)
+    in_single = run.steps(count=HORIZON, factors=CHANGING_RATES, dtype=single)
+    error = _relative_error(in_single, expected, run.start())
+    if not error <= LONG_PRECISION:
+        return f"after {HORIZON} steps, float32 differs from float64 by {error:.2g} of the movement"
+    step = HORIZON // 4 + int(1000 * noise("later step", 1).abs()) % (HORIZON // 2)
+    resumed = run.steps(count=HORIZON, factors=CHANGING_RATES, dtype=single, change="resumed", at=step)
+    if _differ(resumed, in_single):
+        return f"steps differ after the state is saved and loaded at step {step}"
+    if not _differ(run.steps(count=HORIZON, factors=_halved(CHANGING_RATES, step)), expected):
+        return f"half the rate from step {step} on takes the same steps; read the rate of the group at each step"
+    return HOLDS
+
+
+def _halved(factors: Sequence[float], begin: int) -> list[float]:
+    return [*factors[:begin], *(factor / 2 for factor in factors[begin:])]
+
+
+def _relative_error(tensors: Sequence[Tensor], expected: Sequence[Tensor], start: Sequence[Tensor]) -> float:
+    """Return the largest error of a tensor, relative to its movement; NaN if one is not finite."""
+    errors = [
+        (rounded.double() - double).norm() / (double - first).norm()
+        for rounded, double, first in zip(tensors, expected, start, strict=True)
+    ]
+    return float(torch.stack(errors).max())
 
 
 def steps_behaviour(case: Case, host: HostModel, spec: Spec) -> list[Any]:
@@ -133,26 +168,26 @@ class OptimizerRun:
         count: int = STEPS,
         dtype: torch.dtype = torch.float64,
         scale: float = 1.0,
-        lr: float | None = None,
+        factors: Sequence[float] = (),
         change: Change = "",
-        late_factor: float = 1.0,
+        at: int | None = None,
         scales: Sequence[float] = (1.0, 1.0, 1.0),
     ) -> list[Tensor]:
         """Return the tensors after some steps.
 
-        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step. `late_factor`
-        multiplies the rate from the middle on.
+        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step. `factors`
+        multiply the learning rate of each step. The state is saved and loaded before step `at`, or in the middle.
         """
         tensors = [nn.Parameter(own * tensor.to(dtype)) for own, tensor in zip(scales, self.start(), strict=True)]
         optimizer = self._build(tensors, reverse=change == "reversed")
+        rates = [group["lr"] for group in optimizer.param_groups]
         for step in range(count):
-            if change == "resumed" and step == count // 2:
+            if change == "resumed" and step == (count // 2 if at is None else at):
                 state = optimizer.state_dict()
                 optimizer = self._build(tensors, reverse=False)
                 optimizer.load_state_dict(state)
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] if lr is None else lr
-                group["lr"] *= late_factor if step == count // 2 else 1.0
+            for group, rate in zip(optimizer.param_groups, rates if factors else (), strict=bool(factors)):
+                group["lr"] = rate * factors[step]
             gradients = [
                 own ** (step % 2) * scale * self.gradient(step, tensor)
                 for own, tensor in zip(scales, tensors, strict=True)

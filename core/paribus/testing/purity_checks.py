@@ -1,8 +1,9 @@
-"""Checks that a forward pass depends on its inputs only: no clock, generator, environment, file or earlier batch."""
+"""Checks that nothing but inputs and options matters: no clock, generator, environment, file or earlier batch."""
 
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -19,13 +20,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from paribus.assembly.build import as_list, build
+from paribus.assembly.components import make
+from paribus.errors import DataError
+from paribus.evidence.process_state import process_settings
+from paribus.kernels import KERNELS
 from paribus.parts.batch import Stream
 from paribus.slots.attention import Attention
+from paribus.slots.component import Component
 from paribus.slots.feedforward import FeedForward
 from paribus.slots.norm import Norm
 from paribus.slots.placement import Placement
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
+from paribus.testing.option_specs import OUTSIDE_MODELS
+from paribus.testing.small_model import TOLERANCE, VOCABULARY, SmallModel, max_difference, noise, tokens
 
 LENGTH: Final = 12
 SEEDS: Final = (0, 1, 2)
@@ -47,6 +55,42 @@ print(digest.hexdigest())
 _LIBRARY: Final = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _PACKAGES: Final = tuple(str(Path(module.__file__ or "").parent) for module in (torch, np))
 _ENVIRONMENT: Final = os._Environ.__getitem__.__code__
+
+
+def construction(case: Case, host: HostModel) -> Verdict:
+    """Building a component reads no clock or environment, and changes no setting of the process.
+
+    Settings are the default dtype, threads, precision, environment, folder, and the generators of Python and NumPy.
+    """
+    slot, registry = case.entry.slot, case.registry
+
+    def build_component() -> None:
+        if slot in (*OUTSIDE_MODELS, "measure"):
+            make(registry, slot, as_list(host.spec[slot])[0], kind=Component)
+        else:
+            build(host.spec, registry, VOCABULARY, KERNELS)
+
+    with restored_settings():
+        before = {**process_settings(), **generator_states()}
+        try:
+            build_component()  # imports read files
+        except DataError as error:  # the example options name no file
+            case.obstacles.append(str(error))
+            return DOES_NOT_APPLY
+        reads = external_reads(build_component, folder=component_folder(case))
+        after = {**process_settings(), **generator_states()}
+    changed = [name for name, value in after.items() if value != before[name] and name != "torch"]  # weights are drawn
+    if reads:
+        return f"its constructor calls {reads[0]}. Usual cause: a value that should be an option"
+    if changed:
+        what = f"the global generator of {changed[0]}" if changed[0] in generator_states() else changed[0]
+        return f"its constructor changes {what}, for all components"
+    return HOLDS
+
+
+def component_folder(case: Case) -> Path:
+    """Return the folder of the component's file."""
+    return Path(inspect.getfile(case.component)).resolve().parent
 
 
 def inputs_only(case: Case, host: HostModel) -> Verdict:
@@ -86,18 +130,24 @@ def inputs_only(case: Case, host: HostModel) -> Verdict:
 
 @contextmanager
 def restored_settings() -> Iterator[None]:
-    """Restore generators, default dtype and number of threads."""
+    """Restore generators and settings of the process."""
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    dtype, threads, precision = torch.get_default_dtype(), torch.get_num_threads(), torch.get_float32_matmul_precision()
+    environment = dict(os.environ)
     torch.set_default_dtype(torch.float32)
     try:
-        yield
+        with chdir(os.curdir):
+            yield
     finally:
         torch.set_rng_state(states[0])
         random.setstate(states[1])
         np.random.set_state(states[2])
         torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 def seed_generators(seed: int) -> None:

@@ -34,7 +34,7 @@ from paribus.testing.attention_reference import (
 from paribus.testing.data_references import difference, document_values, measured_values, objective_values
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.optimizer_checks import SHAPES, STEPS, OptimizerRun
+from paribus.testing.optimizer_checks import CHANGING_RATES, HORIZON, SHAPES, STEPS, OptimizerRun
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
 from paribus.testing.small_model import SmallModel, noise, tokens
 
@@ -56,7 +56,7 @@ slow_norm}`. The function of `forward`, which needs no name, of a component of e
 - initialisation: `(component, unit, about)` -> initial weights.
 - topology: `(module, path, stream, source)`: a `Stream` of (T,) -> (T, D) of the part at `path`, with learned
   positions; `source` is the stream of the part that it attends to, or None. Gradients are compared as well.
-- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient.
+- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient, of hundreds.
 - schedule: `(component, step, steps)` -> factor.
 - objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
 
@@ -74,6 +74,7 @@ A function receives further arguments if it has parameters of these names:
 - `segments`, of a position: the segments of the query and of the key.
 - `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
 - `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
+- `factors`, of an optimizer: the learning rate of each step, relative to that of its options; else all are 1.
 - `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
   and language; without them, nothing is added, and both are 0. `dropout`: function that the embedding applies.
 """
@@ -325,11 +326,13 @@ def _gradients(model: SmallModel, *outputs: Tensor) -> Iterator[tuple[str, Tenso
 
 
 def _optimizer(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
-    run = OptimizerRun(case, host.spec["optimizer"])
-    for index, (output, start) in enumerate(zip(run.steps(), run.start(), strict=True)):
-        gradients = [run.gradient(step, start) for step in range(STEPS)]
-        expected = reference(run.optimizer, start, gradients)
-        yield f"a tensor of shape {SHAPES[index]} after {STEPS} steps", output, expected
+    run, is_changing = OptimizerRun(case, host.spec["optimizer"]), reads(reference, "factors")
+    for count in (STEPS, HORIZON):
+        factors = CHANGING_RATES[:count] if is_changing else [1.0] * count
+        for index, (output, start) in enumerate(zip(run.steps(count=count, factors=factors), run.start(), strict=True)):
+            gradients = [run.gradient(step, start) for step in range(count)]
+            expected = bind(reference, factors=factors)(run.optimizer, start, gradients)
+            yield f"a tensor of shape {SHAPES[index]} after {count} steps", output, expected
 
 
 def _schedule(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:

@@ -36,6 +36,7 @@ TEXTS: Final = (
 )
 UNSEEN_TEXT: Final = "\u0436\u2603\u00fe unseen"
 UNSEEN_TEXTS: Final = (UNSEEN_TEXT, LONG_TEXT)
+EQUALLY_FREQUENT: Final = "".join(map(chr, range(0x4E00, 0x4E00 + 192)))  # characters that no other text has
 SIGNS: Final = "a # sign and ## signs \u2581 low \u0120 high"  # of the spaces and pieces of some tokenizers
 EXACT_TEXTS: Final = (
     SIGNS,
@@ -191,14 +192,16 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
     for description, spec in option_specs(case, host, VALUES):
         changed = _trained(case, spec["tokenizer"])
         for other in (spec["tokenizer"], node):
-            fault = _restored_fault(changed, _tokenizer(case, other)) if changed is not None else HOLDS
+            used = _train(case, other, CAPITALS)
+            if changed is None or used is None:
+                continue
+            used.encode_batch([*TEXTS, *_texts()])  # it may keep their ids
+            fault = _restored_fault(changed, _tokenizer(case, other)) or _restored_fault(changed, used)
             if fault:
                 return fault + description
-    capitals.encode_batch([*TEXTS, *_texts()])  # it may keep their ids
     reads_file = any(option.sample == EXAMPLE_NAME for option in case.entry.options)
     return (
-        _restored_fault(tokenizer, capitals)
-        or _fixed_fault(case, node)
+        _fixed_fault(case, node)
         or _word_start_fault(tokenizer)
         or _size_fault(case, host, tokenizer)
         or (
@@ -215,13 +218,13 @@ def training_and_state(case: Case, host: HostModel) -> Verdict:
 
 
 def _training_sizes(case: Case, node: Mapping[str, Any], tokenizer: Tokenizer) -> list[int | None]:
-    """Return sizes to train at: the default, and one at which some of equally frequent tokens have no room."""
-    size = tokenizer.vocabulary().size - 5
+    """Return sizes to train at: the default, and those at which some of equally frequent tokens have no room."""
+    sizes = [tokenizer.vocabulary().size - count for count in (len(EQUALLY_FREQUENT) // 2, 5)]
     try:
-        _tokenizer(case, node).train(iter(_texts()), size)
+        _tokenizer(case, node).train(iter(_texts()), sizes[0])
     except ParibusError:  # the vocabulary is fixed
         return [None]
-    return [None, size]
+    return [None, *sizes]
 
 
 def _fixed_fault(case: Case, node: Mapping[str, Any]) -> str:
@@ -338,7 +341,8 @@ def _train(case: Case, node: Mapping[str, Any], *trainings: Iterable[str]) -> To
 
 
 def _texts() -> list[str]:
-    return [*(document.text for document in SyntheticCorpus().documents("train")), *TEXTS, *2 * [SIGNS]]
+    texts = (document.text for document in SyntheticCorpus().documents("train"))
+    return [*texts, *TEXTS, *2 * [SIGNS, EQUALLY_FREQUENT]]
 
 
 def _tokenizer(case: Case, node: Any) -> Tokenizer:

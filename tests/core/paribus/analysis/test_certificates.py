@@ -70,6 +70,11 @@ FAULTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {f"{CERTIFICATE}/first_step": {**REPEATED, "generators": ["numpy"]}},
         "other random numbers",
     ),
+    "a changed default dtype": (
+        {"norm": "rmsnorm"},
+        {f"{CERTIFICATE}/settings": ["the default dtype"]},
+        "other process",
+    ),
     "draws in evaluation": (
         {"norm": "rmsnorm"},
         {f"{CERTIFICATE}/first_step": {**REPEATED, "generators": ["torch, in evaluation"]}},

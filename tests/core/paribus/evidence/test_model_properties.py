@@ -1,5 +1,7 @@
 """Properties of a trial's own model: each mistake of a user's attention is found, and no other."""
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,10 +20,10 @@ from paribus.evidence.leaks import DECODING, DOCUMENTS, EXAMPLES, FUTURE, PADDED
 from paribus.evidence.model_properties import GRADIENTS, PRECISION, TRAINING, broken_properties
 from paribus.evidence.objective_properties import DRAWS, example_faults
 from paribus.evidence.optimizer_properties import RATE, optimizer_faults
+from paribus.evidence.repeated_step import NOT_REPEATABLE
 from paribus.evidence.step_checks import StepChecks
 from paribus.models.assemble import build_data, build_model
 from paribus.parts.batch import Batch
-from paribus.parts.context import Context
 from paribus.parts.random_draws import Draw
 from paribus.registry import Registry
 from paribus.slots.optimizer import Optimizer
@@ -196,31 +198,58 @@ def test_what_cannot_be_checked_is_recorded_beside_what_can(components: Registry
     assert "properties" not in StepChecks(model).to_json()
 
 
-def test_a_leak_that_begins_in_training_is_found(
-    mistaken: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The mask is dropped from the third call in training on, so no check before the first step can see it."""
-    mask, calls = HandMade.mask, 0
+@pytest.fixture
+def train_late(mistaken: Registry, tmp_path: Path) -> Callable[[], tuple[dict[str, Any], list[str]]]:
+    """Return a function that trains the attention made by hand; it returns the certificate and the messages."""
 
-    def late(self: HandMade, ctx: Context) -> torch.Tensor | None:
+    def train() -> tuple[dict[str, Any], list[str]]:
+        small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=16", "data.batch=4")
+        words = ("corpus=copy", "data.validation=8", "trainer.max_steps=20", "trainer.accelerator=cpu")
+        spec = resolved("gpt-tiny", "attention=hand-made", *small, *words, registry=mistaken)
+        messages: list[str] = []
+        record = run_trial(spec, mistaken, TrialContext("late", tmp_path, on_message=messages.append, variant="late"))
+        return record["result"]["certificate"], messages
+
+    return train
+
+
+def change_late(monkeypatch: pytest.MonkeyPatch, member: str, change: Callable[..., Any]) -> None:
+    """Let `change` take the place of a method after some calls with gradients, which are made in training only."""
+    method, calls = getattr(HandMade, member), 0
+
+    def late(self: HandMade, *arguments: Any) -> Any:
         nonlocal calls
         calls += torch.is_grad_enabled()
-        return mask(self, ctx) if calls < LATE else None
+        return method(self, *arguments) if calls < LATE else change(self, *arguments)
 
-    monkeypatch.setattr(HandMade, "mask", late)
-    small = ("dims.width=16", "dims.layers=1", "dims.heads=4", "dims.length=16", "data.batch=4", "data.validation=8")
-    spec = resolved(
-        "gpt-tiny",
-        "attention=hand-made",
-        "corpus=copy",
-        *small,
-        "trainer.max_steps=20",
-        "trainer.accelerator=cpu",
-        registry=mistaken,
-    )
-    messages: list[str] = []
-    record = run_trial(spec, mistaken, TrialContext("late", tmp_path, on_message=messages.append, variant="late"))
-    properties = record["result"]["certificate"]["properties"]
-    assert [*properties] == [FUTURE]
-    assert properties[FUTURE].startswith("after training, the output at position 0 changes")
+    monkeypatch.setattr(HandMade, member, late)
+
+
+TrainLate = Callable[[], tuple[dict[str, Any], list[str]]]
+
+
+def test_a_leak_that_begins_in_training_is_found(train_late: TrainLate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mask is dropped at a late call, so no check before the first step can see it."""
+    change_late(monkeypatch, "mask", lambda self, ctx: None)
+    certificate, messages = train_late()
+    assert [*certificate["properties"]] == [FUTURE]
+    assert certificate["properties"][FUTURE].startswith("after training, the output at position 0 changes")
     assert messages[-1].startswith(f"warning: late {FUTURE}: after training")
+
+
+def test_a_clock_that_is_read_late_in_training_is_found(train_late: TrainLate, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_late(monkeypatch, "values", lambda self, v: v * (1 + time.time() % 7))
+    properties = train_late()[0]["properties"]
+    assert "loss" in properties[NOT_REPEATABLE]
+
+
+def test_a_setting_of_the_process_that_a_step_changes_is_found(
+    train_late: TrainLate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def values(self: HandMade, v: torch.Tensor) -> torch.Tensor:
+        os.environ["PARIBUS_STEPS"] = os.environ["PARIBUS_STEPS"] + "1"
+        return v
+
+    monkeypatch.setenv("PARIBUS_STEPS", "")
+    monkeypatch.setattr(HandMade, "values", values)
+    assert train_late()[0]["settings"] == ["the environment"]

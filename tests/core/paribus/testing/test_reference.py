@@ -60,9 +60,15 @@ def adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: 
     return weight
 
 
-def lamb(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+def lamb(
+    optimizer: Any,
+    weight: Tensor,
+    gradients: Sequence[Tensor],
+    options: Mapping[str, Any],
+    factors: Sequence[float],
+) -> Any:
     mean = square = torch.zeros_like(weight)
-    for step, gradient in enumerate(gradients, start=1):
+    for step, (gradient, factor) in enumerate(zip(gradients, factors, strict=True), start=1):
         mean = options["beta1"] * mean + (1 - options["beta1"]) * gradient
         square = options["beta2"] * square + (1 - options["beta2"]) * gradient**2
         direction = mean / (1 - options["beta1"] ** step)
@@ -70,16 +76,22 @@ def lamb(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: M
         if weight.ndim > 1:
             direction = direction + options["weight_decay"] * weight
             direction = direction * weight.norm() / direction.norm()
-        weight = weight - options["lr"] * direction
+        weight = weight - factor * options["lr"] * direction
     return weight
 
 
-def sgd(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
+def sgd(
+    optimizer: Any,
+    weight: Tensor,
+    gradients: Sequence[Tensor],
+    options: Mapping[str, Any],
+    factors: Sequence[float],
+) -> Any:
     velocity = torch.zeros_like(weight)
-    for gradient in gradients:
+    for gradient, factor in zip(gradients, factors, strict=True):
         decay = options["weight_decay"] if weight.ndim > 1 else 0.0
         velocity = options["momentum"] * velocity + gradient + decay * weight
-        weight = weight - options["lr"] * velocity
+        weight = weight - factor * options["lr"] * velocity
     return weight
 
 
