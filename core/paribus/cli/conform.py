@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +22,13 @@ if TYPE_CHECKING:
 @click.argument("topics", nargs=-1, metavar="[COMPONENT]...")
 @click.option("--base", metavar="SPEC", help="Spec of the model to test it in; default: the tiny presets.")
 @click.option("--only", multiple=True, metavar="CHECK", help='Run only this check, e.g. "kernels agree"; repeatable.')
+@click.option(
+    "--reference",
+    "reference_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Python file with `reference`, the formula of the component.",
+)
 @click.option("--list", "list_checks", is_flag=True, help="Print the checks of the slots, and run none.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.pass_obj
@@ -28,6 +37,7 @@ def verb(
     topics: tuple[str, ...],
     base: str | None,
     only: tuple[str, ...],
+    reference_file: Path | None,
     list_checks: bool,
     as_json: bool,
 ) -> int:
@@ -37,7 +47,7 @@ def verb(
 
     COMPONENT is a component, or a slot for all of its components. They are tested in small models.
     `paribus conform --plugin ./mine.py` tests the components of that file. `paribus conform corpus --list` prints the
-    checks of a slot.
+    checks of a slot. With --reference, the output of one component is also compared with a slow function of yours.
     """
     from paribus.testing import examine
 
@@ -46,13 +56,33 @@ def verb(
     components = _selected_components(registry.index, topics)
     if list_checks:
         return _list_checks(dict.fromkeys(component.partition(".")[0] for component in components), as_json=as_json)
-    reports = [examine(topic, registry=registry, base=base, only=only or None) for topic in components]
+    if reference_file is not None and len(components) != 1:
+        raise click.UsageError(f"--reference compares one component, got {len(components)}")
+    reference = None if reference_file is None else _reference(reference_file)
+    reports = [
+        examine(topic, registry=registry, base=base, only=only or None, reference=reference) for topic in components
+    ]
     if as_json:
         out_json([report.to_json() for report in reports])
     else:
         for report in reports:
             _show(report, alone=len(reports) == 1)
     return EXIT_OK if all(report.ok for report in reports) else EXIT_FAILED
+
+
+def _reference(file: Path) -> Any:
+    """Return the function `reference` of a Python file, or functions by name."""
+    from paribus.registry.plugin_loading import summarize_error
+
+    try:
+        names = runpy.run_path(str(file))
+    except Exception as error:
+        message = f"cannot run the file: {summarize_error(error, file=str(file))}"
+        raise SpecError(Problem(code="bad-reference", location=str(file), message=message)) from error
+    if "reference" not in names:
+        message, valid = "it defines no `reference`", "a function, or functions by the name of their method"
+        raise SpecError(Problem(code="bad-reference", location=str(file), message=message, valid=valid))
+    return names["reference"]
 
 
 def _list_checks(slots: Iterable[str], *, as_json: bool) -> int:

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
 PREFIX: Final = "paribus-"
+FORMULA: Final = """
+
+No check knows what you want to compute, so the test has it once more, slowly, in its function `reference`. Write your
+formula there too, from the paper and not from the component:
+
+```console
+$$ paribus conform $slot.$name --reference tests/test_$stem.py
+```"""
 
 
 @click.command("new-plugin")
@@ -110,6 +118,11 @@ class Plugin:
         return f"{self.slot}.{self.name}"
 
     @property
+    def has_reference(self) -> bool:
+        """True if its test has the formula of the component once more, which a check compares."""
+        return (TEMPLATES / "tests" / f"{self.slot}.py.txt").exists()
+
+    @property
     def commands(self) -> tuple[str, str, str]:
         """The three commands of the README: install, test, use."""
         use = f"paribus train gpt-tiny {self.slot}={self.name} trainer.max_steps=20"
@@ -120,12 +133,13 @@ class Plugin:
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the path and text of each file of the plugin."""
         words = {**vars(self), "use": self.commands[-1], "version": paribus.__version__}
+        words["formula"] = Template(FORMULA).substitute(words) if self.has_reference else ""
         for path, template in (
             ("pyproject.toml", "pyproject.toml"),
             ("README.md", "README.md"),
             (f"{self.module}/__init__.py", "package.py"),
             (f"{self.module}/{self.stem}.py", f"slots/{self.slot}.py"),
-            (f"tests/test_{self.stem}.py", "test.py"),
+            (f"tests/test_{self.stem}.py", f"tests/{self.slot if self.has_reference else 'plain'}.py"),
         ):
             yield path, Template((TEMPLATES / f"{template}.txt").read_text("utf-8")).substitute(words)
         yield f"{self.module}/py.typed", ""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from paribus.cli.new_plugin import TEMPLATES, Plugin
 from paribus.errors import SpecError
 from paribus.hookspecs import SLOTS
 from paribus.testing import examine
+from paribus.testing.conformance import REFERENCE
 
 Cli = Callable[..., Any]
 ROOT = Path(__file__).parents[4]
@@ -78,6 +80,29 @@ def test_a_written_plugin_conforms(slot: str, site: Path) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.parametrize("slot", [slot for slot in SLOTS if slot not in ("tokenizer", "launcher")])
+def test_the_formula_in_the_test_of_a_plugin_is_that_of_its_component(slot: str, plugins: Path, site: Path) -> None:
+    reference = runpy.run_path(str(plugins / slot / "tests" / f"test_fresh_{slot}.py"))["reference"]
+    registry = paribus.installed()
+    report = examine(f"{slot}.fresh-{slot}", registry=registry, only=[REFERENCE], reference=reference)
+    assert report.passed[-1] == REFERENCE, str(report)
+
+
+@pytest.mark.thorough
+def test_a_reference_that_cannot_be_compared_is_refused(plugins: Path, site: Path, cli: Cli, tmp_path: Path) -> None:
+    file, topic = plugins / "schedule" / "tests" / "test_fresh_schedule.py", "schedule.fresh-schedule"
+    assert "reference  passes" in cli("conform", topic, "--reference", str(file)).out
+    other = tmp_path / "other.py"
+    other.write_text(file.read_text("utf-8").replace("(steps - step)", "(steps - step - 1)"), "utf-8")
+    assert "differs by" in cli("conform", topic, "--reference", str(other), "--only", REFERENCE).out
+    for text, problem in (("", "defines no `reference`"), ("1 / 0", "ZeroDivisionError")):
+        other.write_text(text)
+        result = cli("conform", topic, "--reference", str(other))
+        assert "bad-reference" in result.err
+        assert problem in result.err
+    assert cli("conform", "schedule", "--reference", str(file)).code == 2
+
+
 def test_the_position_distinguishes_far_distances_in_bfloat16(site: Path) -> None:
     shape = paribus.Shape(width=8, heads=2, head_width=4, length=8, vocabulary=8, layers=1)
     position = paribus.installed().get("position", "fresh-position")(shape)
@@ -113,6 +138,7 @@ def test_a_written_plugin_passes_the_linter(plugins: Path) -> None:
 def test_a_written_plugin_is_typed_strictly(plugins: Path) -> None:
     config = plugins / "norm" / "pyproject.toml"
     sources = [str(path) for slot in SLOTS for path in (plugins / slot).glob("paribus_*")]
+    sources += [str(path) for path in plugins.glob("*/tests/*.py")]
     checked(plugins, sys.executable, "-m", "mypy", "--config-file", str(config), "--cache-dir", os.devnull, *sources)
 
 
