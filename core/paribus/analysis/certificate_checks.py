@@ -10,6 +10,7 @@ from paribus.analysis.tensor_comparison import MAX_PATHS, TensorComparison, shor
 from paribus.analysis.trial_pair import DATA, TRAINING, Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
+from paribus.evidence.property_names import UNCHECKED, withholds_verdict
 from paribus.specs.diff import MISSING, touches
 from paribus.specs.tree import get_path
 
@@ -119,12 +120,12 @@ def _property_findings(entry: TrialEntry) -> Iterator[Finding]:
     if properties is None:
         return
     for name, fault in properties.items():
-        if name == "unchecked":
+        if name == UNCHECKED:
             yield "side effect", f"not all properties of {entry.variant} were checked ({fault})"
-        elif name == "decodes something else":  # which no metric of a trial depends on, but generation does
-            yield "side effect", f"{entry.variant} {name}: {fault}"
-        else:
+        elif withholds_verdict(name):
             yield "failure", f"{name}: {entry.variant}: {fault}"
+        else:
+            yield "side effect", f"{entry.variant} {name}: {fault}"
     if not properties:
         yield "confirmed", f"properties of {entry.variant} hold"
 

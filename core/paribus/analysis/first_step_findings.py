@@ -8,6 +8,7 @@ from typing import Any, Final
 from paribus.analysis.trial_pair import UPDATES, Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
+from paribus.evidence.property_names import UNCHECKED
 from paribus.specs.diff import touches
 
 IN_EVALUATION: Final = "torch, in evaluation"
@@ -31,7 +32,7 @@ def first_step_findings(pair: TrialPair) -> Iterator[Finding]:
 def _repetition_findings(entry: TrialEntry) -> Iterator[Finding]:
     """Yield the findings of the repeated first step of a trial."""
     step = entry.certificate.get("first_step") or {}
-    if "unchecked" in step:
+    if UNCHECKED in step:
         yield "side effect", f"first step of {entry.variant} not repeated"
     if results := step.get("unrepeatable"):
         text = f"{join_names(results)} of the first step of {entry.variant} with another clock and other global seeds"

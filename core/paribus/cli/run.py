@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +13,7 @@ import click
 from paribus.analysis.formatting import compact
 from paribus.cli.console import Session, memory_warning, note, out, out_json, store_option, table, wrapped
 from paribus.errors import EXIT_FAILED, EXIT_OK
+from paribus.evidence.property_names import withholds_verdict
 from paribus.runner.progress_bar import StudyProgress, duration
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     if description := describe_design(planned.plan.study.design, planned.plan.study.varied):
         out(description)
     out()
-    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown, *untimed):
+    for line in (*dict.fromkeys(earlier_measurements(planned)), *unknown, *untimed, *_check_lines(rows)):
         out(line)
     out(f"study {planned.name}; records in {planned.store.root}")
     out(f"{pending} of {len(planned.plan.trials)} trials would run, {jobs} at a time: {_time_text(rows, seconds)}")
@@ -193,6 +194,18 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     return EXIT_OK
 
 
+def _check_lines(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the time of the checks of plugins, and what they find before any trial is run."""
+    checked = [row for row in rows if row.check_seconds]
+    if checked:
+        seconds = max(row.check_seconds for row in checked)
+        yield f"of each trial with a plugin, up to {seconds:.1f} s check what its components promise"
+    for row in checked:
+        for name, fault in row.faults.items():
+            result = "; its verdict will be withheld" if withholds_verdict(name) else ""
+            yield f"warning: {row.variant} {name}: {fault}{result}"
+
+
 def _time_text(rows: Sequence[Row], seconds: float) -> str:
     """Return the estimated time; of a plan with variants that were not timed, that of the others."""
     if not any(row.is_timed for row in rows if row.pending) and any(row.pending for row in rows):
@@ -202,7 +215,7 @@ def _time_text(rows: Sequence[Row], seconds: float) -> str:
 
 
 def _row_json(row: Row) -> dict[str, Any]:
-    values = {
+    values: dict[str, Any] = {
         key: value for key, value in row._asdict().items() if key not in ("stage", "setting", "free_bytes") or value
     }
     document = {**values, "seconds_per_trial": row.seconds_per_trial}

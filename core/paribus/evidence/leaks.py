@@ -20,7 +20,6 @@ FUTURE: Final = "reads future tokens"
 DOCUMENTS: Final = "reads other documents"
 PADDED: Final = "reads padding"
 EXAMPLES: Final = "reads other examples"
-DECODING: Final = "decodes something else"
 STATE: Final = "keeps state between passes"
 
 CUTS: Final = 4  # positions after which tokens are replaced

@@ -19,7 +19,6 @@ from torch import Tensor
 from paribus.assembly.components import Classes
 from paribus.evidence.dropout_properties import dropout_faults
 from paribus.evidence.leaks import (
-    DECODING,
     EXAMPLES,
     FUTURE,
     STATE,
@@ -31,6 +30,7 @@ from paribus.evidence.leaks import (
 )
 from paribus.evidence.objective_properties import loss_faults
 from paribus.evidence.process_state import process_state
+from paribus.evidence.property_names import DECODING
 from paribus.models.assemble import build_model
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model

@@ -19,6 +19,7 @@ from paribus.evidence.objective_properties import example_faults
 from paribus.evidence.optimizer_properties import optimizer_faults
 from paribus.evidence.parameter_bits import parameter_bits
 from paribus.evidence.process_state import global_generators, process_settings
+from paribus.evidence.property_names import UNCHECKED
 from paribus.evidence.repeated_step import repeat_step, repetition_faults
 from paribus.evidence.saved_model_check import saved_model_faults
 from paribus.models.distributed import is_sharded
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 OPTIMIZER_HOOKS: Final = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks)
 MODULE_HOOKS: Final = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 ALL_MODULES: Final = "all modules"
-UNCHECKED: Final = "unchecked"  # key of the reason why nothing was checked
 
 
 @final

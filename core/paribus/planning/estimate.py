@@ -6,18 +6,24 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from paribus.assembly.cost import ModelCost, model_cost, training_flops
-from paribus.assembly.devices import synchronize, training_device
+from paribus.assembly.devices import move_batch, synchronize, training_device
 from paribus.evidence.provenance import peak_memory, reset_peak_memory
+from paribus.evidence.step_checks import StepChecks
 from paribus.models.assemble import meta_model
+from paribus.models.checkpoint import save_weights
 from paribus.models.evaluate import compute_metrics, evaluation_mode
 from paribus.planning.plan import Plan, first_step
 from paribus.planning.settings import TUNING, Setting
 from paribus.registry import Registry
+from paribus.specs.components import has_external_code
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
 from paribus.train.spec_costs import TimedSteps
@@ -43,6 +49,8 @@ class Row(NamedTuple):
     training_seconds: float
     evaluation_seconds: float
     matched: str
+    check_seconds: float = 0.0  # of the properties that components of plugins promise
+    faults: Mapping[str, str] = MappingProxyType({})  # properties that do not hold, by name
     setting: str = ""  # ends with `tuning` for tuning trials
     free_bytes: int = 0  # memory that was free, where a step needs more and none was timed
 
@@ -53,8 +61,8 @@ class Row(NamedTuple):
 
     @property
     def seconds_per_trial(self) -> float:
-        """Start, training and evaluation of one trial."""
-        return self.startup_seconds + self.training_seconds + self.evaluation_seconds
+        """Start, training, evaluation and checks of one trial."""
+        return self.startup_seconds + self.training_seconds + self.evaluation_seconds + self.check_seconds
 
     @property
     def seconds(self) -> float:
@@ -128,6 +136,8 @@ def _row(
         min(seconds, limit or math.inf),
         sample.evaluation * _batches(spec) * spec["data"]["evaluations"],
         f"{match.by}={matched.value:g} ({matched.residual_text} {match.on})" if matched and match else "",
+        sample.check_seconds,
+        sample.faults,
         setting.name,
         sample.free_bytes,
     )
@@ -143,6 +153,8 @@ class Sample(NamedTuple):
     evaluation: float  # of a batch
     peak_bytes: int
     free_bytes: int = 0
+    check_seconds: float = 0.0
+    faults: Mapping[str, str] = MappingProxyType({})
 
 
 def _untimed_sample(spec: Mapping[str, Any], registry: Registry, shortage: Shortage | None = None) -> Sample:
@@ -176,6 +188,7 @@ def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
 
     evaluation = min(_clocked(evaluated, device) for _ in range(2))
     peak = peak_memory(device)
+    check_seconds, faults = _checked(steps, registry, device)
     model, length = steps.model, spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
     return Sample(
@@ -185,7 +198,23 @@ def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
         seconds[TIMED // 2],
         evaluation,
         peak,
+        check_seconds=check_seconds,
+        faults=faults,
     )
+
+
+def _checked(steps: TimedSteps, registry: Registry, device: torch.device) -> tuple[float, dict[str, str]]:
+    """Check the properties of a model with components of plugins, as its trials do; return the time, and faults."""
+    if not has_external_code(steps.model.spec, registry.index):
+        return 0.0, {}
+    checks, batch = StepChecks(steps.model), move_batch(steps.data.step(0), device)
+    context = partial(steps.precision.context, device)
+    seconds = _clocked(lambda: checks.check_properties(registry, steps.data, batch, context), device)
+    seconds += _clocked(lambda: checks.check_trained(batch, context), device)
+    with TemporaryDirectory() as folder:
+        save_weights(weights := Path(folder) / "weights", steps.model, {})
+        seconds += _clocked(lambda: checks.check_saved(steps.data, registry, weights), device)
+    return seconds, dict(checks.properties or {})
 
 
 def _clocked(run: Callable[[], object], device: torch.device) -> float:

@@ -134,7 +134,11 @@ def weight_scale(case: Case, host: HostModel) -> Verdict:
     The standard deviation of a matrix is that of an option named `std`.
     """
     scheme = make(case.registry, "initialisation", host.spec["initialisation"], kind=Initialisation)
-    expected = {role: scheme.draw(standard_draws(role), parameter_info(role)) for role in DRAWN_ROLES}
+    draws = {role: standard_draws(role) for role in DRAWN_ROLES}
+    expected = {role: scheme.draw(unit, parameter_info(role)).clone() for role, unit in draws.items()}
+    changed = [role for role, unit in draws.items() if not torch.equal(unit, standard_draws(role))]
+    if changed:
+        return f"`draw` changes the draws of the role `{changed[0]}` in place; expected a new tensor"
     for role, weights in expected.items():
         fault = _weights_fault(scheme, role, weights)
         if fault:

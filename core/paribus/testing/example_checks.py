@@ -26,6 +26,7 @@ from paribus.testing.objective_setup import (
     difference,
     objective_setup,
     replaced,
+    required_setup,
     select_documents,
     with_fields,
     with_length,
@@ -42,7 +43,7 @@ IMPOSSIBLE: Final = 1e6  # a larger loss is that of a label with a masked score
 
 def example_content(case: Case, host: HostModel) -> Verdict:
     """Examples have the declared lengths and special tokens, and labels of text only, in whole segments."""
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     fault = content_fault(setup) or possible_fault(setup)
     shorts = [with_length(case, setup, length) for length in SHORT_LENGTHS] if setup.examples.former else []
     for other in (*shorts, longer_setup(case, setup)):
@@ -231,7 +232,7 @@ def _order_fault(setup: ObjectiveSetup) -> str:
 
 def example_origin(case: Case, host: HostModel) -> Verdict:
     """An example has the text of its own document only, and each document is in one or is reported as skipped."""
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     if setup.examples.former is None:
         return DOES_NOT_APPLY
     return origin_fault(case, setup) or _languages_fault(setup)
@@ -383,9 +384,3 @@ def _languages_fault(setup: ObjectiveSetup) -> str:
             if stream.languages is not None and bool((stream.languages[is_changed] != language).any()):
                 return f"a token of the stream `{path}` has another language than its document"
     return HOLDS
-
-
-def _setup(case: Case, host: HostModel) -> ObjectiveSetup:
-    setup = objective_setup(case, host)
-    assert setup is not None
-    return setup

@@ -1,36 +1,30 @@
-"""Checks of the losses, metrics and heads of objectives."""
+"""Checks of the losses of objectives: sums over labels, likelihoods, and the unigram baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Any, Final, final
+from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
-from paribus.errors import ParibusError, SpecError
 from paribus.parts.batch import IGNORED, Batch
-from paribus.parts.shape import Load
-from paribus.specs import resolved
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
     Case,
     HostModel,
     Verdict,
-    example_node,
 )
 from paribus.testing.objective_setup import (
     BATCH,
     ObjectiveSetup,
-    build_setup,
     objective_setup,
+    required_setup,
     select_documents,
     with_fields,
 )
+from paribus.testing.recorded_forward import RecordedForward
 from paribus.testing.small_model import noise
 
 TOLERANCE: Final = 1e-9
@@ -44,7 +38,7 @@ SCALED_LABELS: Final = 3  # labels of a term whose loss is computed for every cl
 def loss_sums(case: Case, host: HostModel) -> Verdict:
     """A loss is a sum over labels, with their number as its count; likelihoods of classes add up to 1."""
     packed = objective_setup(case, host, documents="packed")  # with padding, and labels that are ignored
-    fault = sums_fault(_setup(case, host))
+    fault = sums_fault(required_setup(case, host))
     if packed is not None and packed.examples.former is None:
         fault = fault or sums_fault(packed, scaled_labels=0)
     return fault
@@ -106,8 +100,8 @@ def _scale_fault(setup: ObjectiveSetup, batch: Batch, term: str, count: int) -> 
     with_labels = (labels != IGNORED).nonzero()
     slots = with_labels[:: max(1, len(with_labels) // count)][:count].tolist()
     factors_by_size = []
-    for size in {_head_size(setup), setup.model.topology.stage("body").shape.vocabulary}:
-        losses = [_losses_of_classes(setup, batch, term, tuple(slot), size) for slot in slots]
+    for size in {head_size(setup), setup.model.topology.stage("body").shape.vocabulary}:
+        losses = [losses_of_classes(setup, batch, term, tuple(slot), size) for slot in slots]
         factors_by_size.append([_likelihood_factor(values) for values in losses])
     for factors in factors_by_size:
         if all(factor is not None and abs(factor - 1) < 1e-6 for factor in factors):
@@ -129,19 +123,19 @@ def is_likelihood(setup: ObjectiveSetup, term: str) -> bool:
     if labels.is_floating_point():
         return False
     slot = tuple((labels != IGNORED).nonzero()[0].tolist())
-    sizes = {_head_size(setup), setup.model.topology.stage("body").shape.vocabulary}
-    factors = [_likelihood_factor(_losses_of_classes(setup, batch, term, slot, size)) for size in sizes]
+    sizes = {head_size(setup), setup.model.topology.stage("body").shape.vocabulary}
+    factors = [_likelihood_factor(losses_of_classes(setup, batch, term, slot, size)) for size in sizes]
     return any(factor is not None and abs(factor - 1) < LIKELIHOOD_TOLERANCE for factor in factors)
 
 
-def _head_size(setup: ObjectiveSetup) -> int:
+def head_size(setup: ObjectiveSetup) -> int:
     """Return the number of classes of the head; 2 for one score."""
     objective = setup.model.objective(setup.name)
     hidden = noise("head", 1, 2, setup.model.topology.stage("body").shape.width)
     return max(2, objective.logits(hidden, setup.model.topology.embedding.unembed).shape[-1])
 
 
-def _losses_of_classes(setup: ObjectiveSetup, batch: Batch, term: str, slot: tuple[int, ...], size: int) -> list[float]:
+def losses_of_classes(setup: ObjectiveSetup, batch: Batch, term: str, slot: tuple[int, ...], size: int) -> list[float]:
     """Return the loss of one label for each class in its place; [] if a class is not valid, or has no effect."""
     single = setup.only_label(batch, term, slot)
     labels = setup.labels(single, term)
@@ -179,98 +173,9 @@ def _likelihood_factor(losses: list[float]) -> float | None:
     return 1 / low if is_solution else None
 
 
-def metric_values(case: Case, host: HostModel) -> Verdict:
-    """Metrics do not depend on the batch size, ignore what has no label, and count a right prediction as right.
-
-    `accuracy` is that of the loss, and `TERM_accuracy` or `TERM-accuracy` that of a term of it.
-    """
-    setup = _setup(case, host)
-    batch = setup.batch()
-    names = setup.model.objective(setup.name).metrics().keys()
-    if names & setup.label_keys.keys():
-        return f"`{min(names & setup.label_keys.keys())}` is the name of a metric and of a loss"
-    for tested in (batch, _without_labels_in_half(setup, batch)):
-        rows = [tested.rows(slice(row, row + 1)) for row in range(BATCH)]
-        whole, single = compute_metrics(setup, [tested]), compute_metrics(setup, rows)
-        for name, value in whole.items():
-            if not abs(value - single[name]) <= METRIC_TOLERANCE * max(1.0, abs(value)) and not math.isnan(value):
-                values = f"{value:.6g} for a batch of {BATCH}, but {single[name]:.6g} for single examples"
-                return f"the metric `{name}` is {values}"
-    if not names:
-        return DOES_NOT_APPLY
-    terms = setup.label_keys.keys()
-    faults = (_accuracy_fault(setup, batch, term, name) for term in terms for name in _accuracies(term, terms) & names)
-    return next(filter(None, faults), HOLDS)
-
-
-def _without_labels_in_half(setup: ObjectiveSetup, batch: Batch) -> Batch:
-    """Return the batch without labels in half of its examples."""
-    for term in setup.label_keys:
-        labels = setup.labels(batch, term).clone()
-        labels[: BATCH // 2] = IGNORED
-        batch = setup.with_labels(batch, term, labels)
-    return batch
-
-
-def compute_metrics(setup: ObjectiveSetup, batches: list[Batch]) -> dict[str, float]:
-    objective = setup.model.objective(setup.name)
-    metrics = objective.metrics()
-    for batch in batches:
-        objective.update_metrics(setup.run(batch).of(setup.name), metrics)
-    return {name: float(metric.compute()) for name, metric in metrics.items()}
-
-
-def _accuracies(term: str, terms: Collection[str]) -> set[str]:
-    """Return the names that the accuracy of a term may have."""
-    return {f"{term}_accuracy", f"{term}-accuracy"} | ({"accuracy"} if term == "loss" or len(terms) == 1 else set())
-
-
-def _accuracy_fault(setup: ObjectiveSetup, batch: Batch, term: str, name: str) -> str:
-    """Return a message if an accuracy is not 1 for the most likely class, or not 0 for the least likely one."""
-    labels = setup.labels(batch, term)
-    if labels.is_floating_point():
-        return HOLDS
-    slots = (labels != IGNORED).nonzero()
-    if "exact" in setup.model.objective(setup.name).metrics() and (fault := _exact_fault(setup, batch, term)):
-        return fault
-    is_token = term in setup.model.objective(setup.name).traits.get("token_terms", ())
-    size = setup.model.topology.stage("body").shape.vocabulary if is_token else _head_size(setup)
-    for slot in (slots[0].tolist(), slots[-1].tolist()):
-        losses = _losses_of_classes(setup, batch, term, tuple(slot), size)
-        if not losses or max(losses) == min(losses):
-            continue
-        single = setup.only_label(batch, term, tuple(slot))
-        value = setup.labels(single, term)
-        for prediction, expected in ((losses.index(min(losses)), 1.0), (losses.index(max(losses)), 0.0)):
-            predicted = setup.with_labels(single, term, value.masked_fill(value != IGNORED, prediction))
-            accuracy = compute_metrics(setup, [predicted])[name]
-            if accuracy != expected:
-                return (
-                    f"the metric `{name}` of one label, the class of {'lowest' if expected else 'highest'} loss, is "
-                    f"{accuracy:.3g}; expected {expected:g}. Usual cause: positions without a label are counted"
-                )
-    return HOLDS
-
-
-def _exact_fault(setup: ObjectiveSetup, batch: Batch, term: str) -> str:
-    """Return a message if an example with a right and a wrong label counts as exact."""
-    row = batch.rows(slice(0, 1))
-    slots = (setup.labels(row, term) != IGNORED).nonzero().tolist()
-    if len(slots) < 2:
-        return HOLDS
-    predictions = torch.full_like(setup.labels(row, term), IGNORED)
-    for slot, wrong in ((tuple(slots[0]), False), (tuple(slots[-1]), True)):
-        losses = _losses_of_classes(setup, row, term, slot, _head_size(setup))
-        if not losses:
-            return HOLDS
-        predictions[slot] = losses.index(max(losses) if wrong else min(losses))
-    exact = compute_metrics(setup, [setup.with_labels(row, term, predictions)])["exact"]
-    return f"the metric `exact` of an example with a wrong label is {exact:.3g}; expected 0" if exact else HOLDS
-
-
 def unigram_baseline(case: Case, host: HostModel) -> Verdict:
     """The unigram baseline is finite for labels that `train` does not have, and depends on the labels of `train`."""
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     objective, train = setup.model.objective(setup.name), setup.text.train
     targets = setup.batch().targets[setup.name]
     value = objective.unigram_loss(train, targets)
@@ -290,123 +195,5 @@ def unigram_baseline(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
-@final
-class RecordedForward:
-    """Forward pass whose results are recorded once, and then repeated in the same order at no cost."""
-
-    def __init__(self, run: Any) -> None:
-        self.run = run
-        self.results: list[tuple[str, Tensor]] = []
-        self.is_recorded = False
-        self.next_result = 0
-        self.reruns = 0  # passes through the last layer
-        self.cache: dict[str, Tensor] = {}
-        self.teacher_run: RecordedForward | None = None
-
-    def repeat(self) -> None:
-        """Repeat the recorded results from now on."""
-        self.is_recorded, self.next_result, self.cache = True, 0, {}
-        if self.teacher_run is not None:
-            self.teacher_run.repeat()
-
-    @property
-    def streams(self) -> Any:
-        return self.run.streams
-
-    @property
-    def targets(self) -> Any:
-        return self.run.targets
-
-    @property
-    def teacher(self) -> RecordedForward:
-        if self.teacher_run is None:
-            self.teacher_run = RecordedForward(self.run.teacher)
-        return self.teacher_run
-
-    def cached(self, name: str, make: Any) -> Any:
-        if name not in self.cache:
-            self.cache[name] = make()
-        return self.cache[name]
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.run, name)
-        if name == "summed_cross_entropy":  # it runs the head
-            return method
-
-        def rerun_last_layer(queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
-            self.reruns += 0 if self.is_recorded else times
-            return call(queries, positions, times)
-
-        def call(*args: Any, **options: Any) -> Tensor:
-            if not self.is_recorded:
-                self.results.append((name, method(*args, **options)))
-                return self.results[-1][1]
-            self.next_result += 1
-            return self.results[self.next_result - 1][1]
-
-        return rerun_last_layer if name == "rerun_last_layer" else call
-
-
-def head_cost(case: Case, host: HostModel) -> Verdict:
-    """`cost` and the numbers of scored positions equal what torch counts in the head."""
-    setup = _setup(case, host)
-    narrow = _narrow_embedding_setup(case, setup)
-    fault = cost_fault(setup)
-    try:
-        return fault or (HOLDS if narrow is None else cost_fault(narrow))
-    except SpecError:  # its scores need the width of the model
-        return fault
-
-
-def _narrow_embedding_setup(case: Case, setup: ObjectiveSetup) -> ObjectiveSetup | None:
-    """Return the setup with an embedding of another width than the model's; None if it accepts no such embedding."""
-    embeddings = case.registry.index.entries["embedding"].values()
-    for entry in (entry for entry in embeddings if entry.traits.get("any_width")):
-        node = {**example_node(entry), "width": setup.model.topology.stage("body").shape.width // 2}
-        try:
-            narrow = build_setup(
-                case, resolved({**setup.spec, "embedding": node}, registry=case.registry), setup.length
-            )
-            narrow.terms(narrow.batch())
-        except (ParibusError, RuntimeError):  # torch, of a head that needs the width of the model
-            continue
-        return narrow
-    return None
-
-
-def cost_fault(setup: ObjectiveSetup) -> str:
-    """Return a message if the cost of the head, or its passes through the last layer, are not those declared."""
-    objective = setup.model.objective(setup.name)
-    run = RecordedForward(setup.run(setup.batch()).of(setup.name))
-    objective(run)
-    run.repeat()
-    with FlopCounterMode(display=False) as counter:
-        objective(run)
-    counted = counter.get_total_flops() / BATCH
-    positions = objective.head_positions(setup.length)
-    declared = objective.cost(Load(setup.length, setup.length, head_positions=positions)).flops
-    is_distilled = "teacher" in objective.traits.get("needs", [])  # the teacher's part of the loss is not declared
-    if declared != counted and not (is_distilled and declared <= counted <= 2 * declared):
-        return (
-            f"`cost` declares {declared:,} FLOPs for an example of {setup.length} tokens with {positions:,} "
-            f"`head_positions`, but torch counts {counted:,.6g}"
-        )
-    if run.reruns != objective.last_layer_reruns:
-        return f"`last_layer_reruns` is {objective.last_layer_reruns}, but {run.reruns} passes are made"
-    scored = sum(value.numel() / value.shape[-1] / BATCH for name, value in run.results if name == "unembed")
-    unembedded = objective.unembed_positions(setup.length)
-    expected = positions if unembedded is None else unembedded
-    if scored and scored != expected:
-        name = "head_positions" if unembedded is None else "unembed_positions"
-        return f"`{name}` is {expected:,} for {setup.length} tokens, but {scored:,.6g} positions are scored"
-    return HOLDS
-
-
 def _differ(value: float, other: float) -> bool:
     return not abs(value - other) <= TOLERANCE * max(1.0, abs(value))
-
-
-def _setup(case: Case, host: HostModel) -> ObjectiveSetup:
-    setup = objective_setup(case, host)
-    assert setup is not None
-    return setup

@@ -22,6 +22,7 @@ from paribus.testing.objective_setup import (
     difference,
     objective_setup,
     replaced,
+    required_setup,
     substitutions,
     tensors,
 )
@@ -43,7 +44,7 @@ BATCH_SEEDS: Final = (SEED, SEED + 1, SEED + 2)  # a draw of a batch may be the 
 
 def keyed_examples(case: Case, host: HostModel) -> Verdict:
     """An example depends on the corpus and its key (seed, epoch, index) only, in any batch and for any global seed."""
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     batch = setup.batch()
     fault = _global_draws_fault(case, setup, batch) or _batch_fault(setup)
     if fault:
@@ -111,7 +112,7 @@ def _repeat_first(stream: Stream) -> Stream:
 
 def example_traits(case: Case, host: HostModel) -> Verdict:
     """Examples have the declared streams and padding, fit the length, and are made without changing their input."""
-    return traits_fault(_setup(case, host))
+    return traits_fault(required_setup(case, host))
 
 
 def traits_fault(setup: ObjectiveSetup) -> str:
@@ -160,7 +161,7 @@ def has_padding(stream: Stream) -> bool:
 
 def hidden_labels(case: Case, host: HostModel) -> Verdict:
     """The loss of a label does not depend on the label through the input: no position sees what it predicts."""
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     batch = setup.batch()
     traits = setup.objective.traits
     reads_source = bool(traits.get("parts")) or "encoder" in batch.streams
@@ -219,7 +220,7 @@ def label_documents(case: Case, host: HostModel) -> Verdict:
     """Of documents kept apart, a label is predicted from its own document only, and padding has no label."""
     apart = objective_setup(case, host, documents="apart", length=DOCUMENTS_LENGTH)
     packed = objective_setup(case, host, documents="packed")
-    setup = _setup(case, host)
+    setup = required_setup(case, host)
     padding = padding_fault(setup if packed is None or setup.examples.former is not None else packed)
     if padding or apart is None or setup.examples.former is not None:
         return padding
@@ -309,9 +310,3 @@ def _fill(setup: ObjectiveSetup, stream: Stream) -> Stream:
     text = torch.from_numpy(np.array(setup.text.train.ids[: stream.tokens.numel()], dtype=np.int64))
     text = text.repeat(-(-stream.tokens.numel() // max(1, len(text))))[: stream.tokens.numel()]
     return stream._replace(tokens=torch.where(stream.documents < 0, text.view_as(stream.tokens), stream.tokens))
-
-
-def _setup(case: Case, host: HostModel) -> ObjectiveSetup:
-    setup = objective_setup(case, host)
-    assert setup is not None
-    return setup

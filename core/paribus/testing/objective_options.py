@@ -14,6 +14,7 @@ from paribus.kernels import KERNELS
 from paribus.parts.shape import Load
 from paribus.schema import Option, Range
 from paribus.testing.example_checks import EPOCHS, content_fault, fit_fault, forms_alike, longer_setup, origin_fault
+from paribus.testing.head_checks import cost_fault
 from paribus.testing.host_models import (
     DOES_NOT_APPLY,
     HOLDS,
@@ -22,8 +23,9 @@ from paribus.testing.host_models import (
     Verdict,
     alternative_values,
 )
-from paribus.testing.loss_checks import compute_metrics, cost_fault, is_likelihood, sums_fault
+from paribus.testing.loss_checks import is_likelihood, sums_fault
 from paribus.testing.loss_input_checks import gradient_fault
+from paribus.testing.metric_checks import compute_metrics
 from paribus.testing.objective_checks import padding_fault, single_examples_fault, traits_fault
 from paribus.testing.objective_setup import ObjectiveSetup, build_setup, difference, objective_setup, tensors
 from paribus.testing.option_specs import Spec, Values, flatten_options, is_choice, spec_with_options

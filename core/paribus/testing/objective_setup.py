@@ -118,6 +118,13 @@ def objective_setup(
     return setup
 
 
+def required_setup(case: Case, host: HostModel) -> ObjectiveSetup:
+    """Return the setup of a model whose spec accepts any documents."""
+    setup = objective_setup(case, host)
+    assert setup is not None
+    return setup
+
+
 def _objective_setup(case: Case, host: HostModel, documents: str, length: int) -> ObjectiveSetup | None:
     spec = host.spec
     if documents != "mixed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,14 +26,14 @@ OTHER_DRAWS: Final = 10_000  # seed of other noise in weights
 
 
 def training(case: Case, host: HostModel) -> Verdict:
-    """In a few steps on one batch, the loss stays finite and falls."""
+    """In a few steps on one batch, the loss stays finite and falls, and the component's parameters are trained."""
     built = model_and_data(case, host)
     if built is None:
         return DOES_NOT_APPLY
     model, data = built
     optimizer = optimizer_of(model)
     losses: list[float] = []
-    batch = data.step(0)
+    batch, untrained = data.step(0), _parameters_of(model, case.component)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         for step in range(STEPS):
             torch.manual_seed(step)
@@ -41,6 +41,7 @@ def training(case: Case, host: HostModel) -> Verdict:
             losses.append(float(loss.detach()))
             optimizer.zero_grad()
             loss.backward()
+            untrained = {path: weight for path, weight in untrained.items() if not _has_gradient(weight)}
             optimizer.step()
     if not all(map(math.isfinite, losses)):
         failed_step = next(step for step, value in enumerate(losses) if not math.isfinite(value))
@@ -51,7 +52,22 @@ def training(case: Case, host: HostModel) -> Verdict:
             f"after {STEPS} steps on one batch the loss is {losses[-1]:.3f}; expected less than {losses[0]:.3f} at "
             "step 0"
         )
+    if untrained:
+        return (
+            f"in {STEPS} steps from its initial value, no gradient reaches `{min(untrained)}`. Usual cause: a start at "
+            "0, where its function has no slope"
+        )
     return HOLDS
+
+
+def _parameters_of(model: Model, component: type[Any]) -> dict[str, Tensor]:
+    """Return the parameters of a component's modules, by path."""
+    modules = [(path, module) for path, module in model.named_modules() if type(module) is component]
+    return {f"{path}.{name}": weight for path, module in modules for name, weight in module.named_parameters()}
+
+
+def _has_gradient(weight: Tensor) -> bool:
+    return weight.grad is not None and bool(weight.grad.any())
 
 
 def model_and_data(case: Case, host: HostModel) -> tuple[Model, Data] | None:

@@ -25,8 +25,8 @@ from paribus.errors import Problem, SpecError
 from paribus.evidence.ablation_probe import probe_variant
 from paribus.evidence.digests import initial_tensors, untrained_outputs_digest, validation_digest
 from paribus.evidence.leaks import Context
+from paribus.evidence.property_names import UNCHECKED
 from paribus.evidence.provenance import provenance, reset_peak_memory
-from paribus.evidence.step_checks import UNCHECKED
 from paribus.models.adapt import initial_model
 from paribus.models.assemble import build_data, load_corpus
 from paribus.models.checkpoint import (

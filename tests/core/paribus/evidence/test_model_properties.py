@@ -16,10 +16,11 @@ import paribus
 from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.evidence.dropout_properties import DROPOUT
-from paribus.evidence.leaks import DECODING, DOCUMENTS, EXAMPLES, FUTURE, PADDED, STATE
+from paribus.evidence.leaks import DOCUMENTS, EXAMPLES, FUTURE, PADDED, STATE
 from paribus.evidence.model_properties import GRADIENTS, PRECISION, TRAINING, broken_properties
 from paribus.evidence.objective_properties import DRAWS, example_faults
 from paribus.evidence.optimizer_properties import RATE, optimizer_faults
+from paribus.evidence.property_names import DECODING
 from paribus.evidence.repeated_step import NOT_REPEATABLE
 from paribus.evidence.step_checks import StepChecks
 from paribus.models.assemble import build_data, build_model

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.core.paribus.evidence.mistaken_attention import CLASSES
 
+from paribus.evidence.leaks import FUTURE
 from paribus.planning import estimate as plan_estimate
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.estimate import Row, estimate
@@ -74,6 +76,26 @@ def test_a_trial_with_a_budget_in_seconds_has_no_estimate_of_flops(
     row = rows(planned(tiny, registry, {"seconds": 7.5}, tmp_path), registry)[BASELINE]
     assert row.training_seconds == 7.5
     assert math.isnan(row.training_flops)
+
+
+def test_a_plan_tells_what_a_component_of_a_plugin_does_not_keep(
+    tiny: MakeSpec, components: Registry, tmp_path: Path
+) -> None:
+    registry = components.with_components(attention=CLASSES)
+    tree = {
+        "base": {key: value for key, value in tiny().items() if key != "seed"},
+        "vary": {"attention": ["gqa", "hand-made", "without-mask"]},
+        "seeds": 1,
+        "budget": {"steps": 4},
+        "metric": "val/clm/loss",
+    }
+    estimates = rows(study(json.loads(json.dumps(tree)), registry=registry, store=tmp_path), registry)
+    assert {name: [*row.faults] for name, row in estimates.items() if row.check_seconds} == {
+        "attention=hand-made": [],
+        "attention=without-mask": [FUTURE],
+    }
+    row = estimates["attention=hand-made"]
+    assert row.seconds_per_trial > row.startup_seconds + row.training_seconds + row.evaluation_seconds
 
 
 @pytest.mark.thorough

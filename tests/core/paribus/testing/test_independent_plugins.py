@@ -37,6 +37,7 @@ def test_plugin_without_a_fault_conforms(source: str, examine_plugin: Examine) -
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a mistake may leave a process
 @pytest.mark.parametrize("fault", [fault for fault in PLUGINS if fault.check], ids=str)
 def test_a_mistake_is_found_by_its_check(fault: Fault, examine_plugin: Examine) -> None:
     report = examine_plugin(fault.source, fault)
