@@ -32,7 +32,8 @@ class WordPiece(Tokenizer):
     the left.
 
     Wu et al. 2016 (https://arxiv.org/abs/1609.08144), Devlin et al. 2018 (https://arxiv.org/abs/1810.04805). Decoding
-    does not restore spaces nor, with `lowercase`, capitals and accents.
+    does not restore spaces nor, with `lowercase`, capitals and accents. Training merges the most frequent pair,
+    as Hugging Face's tokenizers do, where the paper merges the pair that raises the likelihood of the text most.
     """
 
     traits: ClassVar[TokenizerTraits] = {

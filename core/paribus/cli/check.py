@@ -32,7 +32,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     if _is_study(session, spec):
         return _study(session, spec, overrides, as_json)
     resolved_spec = resolved(spec, *overrides, registry=session.index())
-    _builds(session, resolved_spec)
+    _validate_training(session, resolved_spec)
     warnings = _memory_warnings(session, {"": resolved_spec})
     if as_json:
         document = {"ok": True, "problems": [], "warnings": warnings}
@@ -45,14 +45,13 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     return EXIT_OK
 
 
-def _builds(session: Session, spec: Mapping[str, Any]) -> None:
-    """Build the model on the meta device, so that components can validate their options."""
-    from paribus.assembly.build import build
+def _validate_training(session: Session, spec: Mapping[str, Any]) -> None:
+    """Raise the errors that a training would have before its first step."""
     from paribus.assembly.metric_names import placeholder_vocabulary
-    from paribus.kernels import KERNELS
+    from paribus.models.assemble import validate_training
 
     registry = session.registry()
-    build(spec, registry, placeholder_vocabulary(spec, registry.index), KERNELS)
+    validate_training(spec, registry, placeholder_vocabulary(spec, registry.index))
 
 
 def _memory_warnings(session: Session, specs: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -103,7 +102,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     planned = paribus.study(source, registry=session.index())
     trials = {(trial.variant, trial.setting): trial for trial in planned.plan.trials}
     for trial in trials.values():
-        _builds(session, trial.spec)
+        _validate_training(session, trial.spec)
     specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
     warnings = [*planned.warnings(), *_memory_warnings(session, specs)]
     settings = [setting.name for setting in planned.plan.settings]

@@ -102,6 +102,16 @@ def meta_model(spec: Spec, classes: Classes) -> ModelParts:
     return build(spec, classes, expected_vocabulary(spec, classes), KERNELS)
 
 
+def validate_training(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> None:
+    """Build what a training needs, on the meta device: raise the errors that it has before its first step.
+
+    No corpus is read, so errors of its text are not found.
+    """
+    training_module(build(spec, classes, vocabulary, KERNELS), spec, classes)
+    if spec.get("evaluate"):
+        build({**spec, "objective": spec["evaluate"], "evaluate": None}, classes, vocabulary, KERNELS)
+
+
 def build_model(spec: Spec, classes: Classes, vocabulary: Vocabulary) -> Model:
     """Return the model with its initial weights."""
     parts = build(spec, classes, vocabulary, KERNELS)

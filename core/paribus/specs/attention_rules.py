@@ -148,8 +148,11 @@ def recurrence_reads(facts: SpecView) -> Iterator[Violation]:
             yield Violation("does-not-fit", other_readers[0].attention.keys, message, f"{reader.attention} alone")
         if reader.attention.has_trait("cross") and reader.attention.has_trait("raw_memory"):
             continue
-        action = "projects its values" if reader.attention.has_trait("cross") else "has no cross-attention"
-        message = f"{reader.attention} {action}, but the {stack.part.name} needs the unprojected memory"
+        name = stack.part.name
+        reason = f"has no cross-attention, by which the {name} reads the encoder"
+        if reader.attention.has_trait("cross"):
+            reason = f"projects its values, but the {name} needs the unprojected memory"
+        message = f"{reader.attention} {reason}"
         both = [
             entry
             for entry in facts.entries("attention")

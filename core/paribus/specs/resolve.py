@@ -20,7 +20,7 @@ from paribus.specs.load import Source, load
 from paribus.specs.model_sources import SOURCES, resolve_source
 from paribus.specs.part_overrides import resolve_parts
 from paribus.specs.spec_view import SpecView, Violation, view_spec
-from paribus.specs.trainer_options import check_header, resolve_trainer, sharding_violations
+from paribus.specs.trainer_options import check_header, division_violations, resolve_trainer, sharding_violations
 from paribus.specs.tree import UNREAD, Keys, Tree, copy_values
 from paribus.specs.values import Validator, check_sizes, resolve_components
 from paribus.storage import atomic
@@ -138,7 +138,7 @@ def check(
         visible = {key: value for key, value in resolved.items() if key not in UNSEEN}
         for problem in cache.violations(visible, partial(_judge, validator, topology, visible)):
             validator.add_error(*problem)
-        for problem in sharding_violations(index, resolved):
+        for problem in (*sharding_violations(index, resolved), *division_violations(resolved)):
             validator.add_error(*problem)
     if validator.problems:
         raise error_from(validator.problems)

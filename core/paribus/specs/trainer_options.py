@@ -122,6 +122,21 @@ def trainer_problems(trainer: Mapping[str, Any]) -> Iterator[TrainerProblem]:
         yield TrainerProblem("max_time", message, "a budget in steps, tokens or FLOPs")
 
 
+def division_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """Yield a violation if a batch has fewer examples than there are micro-batches and processes."""
+    trainer, data = (value if isinstance(value := spec.get(key), Mapping) else {} for key in ("trainer", "data"))
+    shares, batch = trainer.get("accumulate_grad_batches", 1), data.get("batch")
+    if not isinstance(shares, int) or not isinstance(batch, int):
+        return
+    processes = requested_processes(trainer) or 1
+    if shares * processes > batch:
+        parts = [f"{shares} micro-batches"] * (shares > 1) + [f"{processes} devices"] * (processes > 1)
+        among = " on each of ".join(parts)
+        message = f"a batch of {batch} examples cannot be divided into {among}: some would be empty"
+        place = ("trainer", "accumulate_grad_batches") if shares > 1 else ("data", "batch")
+        yield Violation("empty-micro-batch", place, message, f"a `data.batch` of at least {shares * processes}")
+
+
 def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
     """Yield a violation if the optimizer does not support sharded parameters."""
     trainer, optimizer = spec.get("trainer"), spec.get("optimizer")

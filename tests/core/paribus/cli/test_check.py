@@ -94,6 +94,16 @@ def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("evaluate=[mlm,sop]", "untrained-head"), ("trainer.accumulate_grad_batches=64", "empty-micro-batch")],
+)
+def test_what_a_training_would_refuse_is_refused(cli: Cli, word: str, code: str) -> None:
+    result = cli("check", "bert-tiny", word)
+    assert result.code == 1
+    assert f"error[{code}]" in result.err
+
+
 def test_a_size_that_no_machine_has_is_checked_without_being_allocated(cli: Cli) -> None:
     assert cli("check", "encoder-tiny", "dims.width=1000000", "dims.vocabulary=1000000", "dims.layers=1").code == 0
 

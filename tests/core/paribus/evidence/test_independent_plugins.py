@@ -32,7 +32,7 @@ def _spec(row: dict[str, Any], registry: Registry) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, marks=[pytest.mark.slow] if number % FEW else [], id=row["plugin"])
+        pytest.param(row, marks=[pytest.mark.slow if number % FEW else pytest.mark.thorough], id=row["plugin"])
         for number, row in enumerate(TABLE)
     ],
 )

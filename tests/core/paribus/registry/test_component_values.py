@@ -85,6 +85,7 @@ def test_a_plugin_has_one_identity_in_the_index_and_in_the_process_that_runs_it(
     assert of_file(file) == identity(installed(plugins=[file]).index)
 
 
+@pytest.mark.thorough
 def test_comments_docstrings_and_messages_change_nothing(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     text = plugin("check(lambda: SCALE)", "SCALE = 2.0\ndef check(x):\n    return x()")
@@ -97,6 +98,7 @@ def test_comments_docstrings_and_messages_change_nothing(tmp_path: Path) -> None
     assert of_file(file) != first
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("package", [False, True])
 def test_an_edited_helper_of_another_package_is_another_component(
     package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -392,6 +394,7 @@ def test_no_built_in_component_depends_on_which_optional_packages_are_installed(
     assert changed["measure.translation"][0].startswith("sacrebleu 1.0 ")
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_read_at_import_counts(tmp_path: Path) -> None:
     data = tmp_path / "scales.json"
     data.write_text("[1, 2]")

@@ -66,6 +66,7 @@ def test_only_changed_plugins_are_loaded_again(site: Any, poems: str, folder: Pa
     assert built == [2, 1]
 
 
+@pytest.mark.thorough
 def test_a_change_in_another_module_of_the_package_reloads_the_plugin(
     site: Any, poems: str, folder: Path, built: list[int]
 ) -> None:
@@ -93,7 +94,7 @@ def test_a_broken_plugin_is_loaded_again_after_an_installation(
     assert "it has no hook" in registry.index().warnings()[0]
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\x00\xff", b'{"body": {}, "schema": 1, "sha256": ""}', b"[1]"])
 def test_a_damaged_index_is_rebuilt(site: Any, poems: str, folder: Path, built: list[int], damage: bytes) -> None:
     site.add("hurt-plug", poems)
@@ -150,6 +151,7 @@ def test_without_a_writable_cache_the_index_is_the_same(
     assert blocked.read_text() == ""
 
 
+@pytest.mark.thorough
 def test_the_oldest_files_are_deleted(site: Any, poems: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_cache, "MAX_FILES", 2)
     folder.mkdir(parents=True)

@@ -12,56 +12,52 @@ from paribus.testing import examine
 SEEDS = range(1, 21)
 
 EACH_TIME = {
-    "attention.mha",
-    "corpus.text",
-    "feedforward.mlp",
-    "initialisation.normal",
-    "measure.threshold",
-    "norm.rmsnorm",
-    "objective.clm",
-    "optimizer.adafactor",
-    "optimizer.adamw",
-    "schedule.warmup-cosine",
-    "tokenizer.bpe",
-    "tokenizer.bytes",
-    "topology.encoder",
+    "attention": {"conv", "linear", "mha"},
+    "corpus": {"copy", "sections"},
+    "embedding": {"tokens"},
+    "feedforward": {"glu", "mlp"},
+    "initialisation": {"normal", "truncated"},
+    "measure": {"span", "threshold"},
+    "norm": {"layernorm", "rmsnorm", "scalenorm"},
+    "objective": {"clm", "mlm"},
+    "optimizer": {"adafactor", "adamw", "lamb", "sgd"},
+    "placement": {"post", "pre"},
+    "position": {"learned", "rope"},
+    "schedule": {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"},
+    "tokenizer": {"bpe", "bytes", "symbols", "wordpiece"},
+    "topology": {"decoder", "encoder"},
 }
-"""A component of a slot, in which every check of the slot runs each time; those of other slots take longer."""
+"""Components in which every check of their slot runs each time."""
+
+THOROUGH = {
+    "attention.gqa",
+    "corpus.text",
+    "launcher.local",
+    "objective.seq2seq",
+    "optimizer.stable-adamw",
+    "placement.rezero",
+    "position.alibi",
+    "topology.two-stream",
+}
+"""Components that the gate tries each time; the others take turns (`make slow`)."""
 
 MAY_LACK_PACKAGES = {"corpus.datasets", "corpus.digits", "launcher.ray"}  # without which nothing is tested
-LARGE_SLOTS: dict[str, set[str]] = {  # whose checks take seconds; these components are thorough tests, others slow ones
-    "attention": {"mha", "linear"},
-    "corpus": {"sections", "text"},
-    "embedding": {"tokens"},
-    "feedforward": {"mlp"},
-    "launcher": set(),
-    "measure": {"threshold"},
-    "norm": {"rmsnorm"},
-    "objective": {"clm", "seq2seq"},
-    "placement": {"pre", "rezero"},
-    "position": {"alibi", "learned"},
-    "tokenizer": {"bpe", "bytes"},
-    "topology": {"encoder", "two-stream"},
-}
 
 
 def topics() -> Iterator[Any]:
     """Yield the names of all components, tests of which run each time, in the gate, or in its rotating part."""
     for slot, entries in installed().index.entries.items():
         for name in entries:
-            topic = f"{slot}.{name}"
-            mark = pytest.mark.thorough if name in LARGE_SLOTS.get(slot, entries) else pytest.mark.slow
-            yield pytest.param(topic, marks=[] if topic in EACH_TIME else [mark])
+            mark = pytest.mark.thorough if f"{slot}.{name}" in THOROUGH else pytest.mark.slow
+            yield pytest.param(f"{slot}.{name}", marks=[] if name in EACH_TIME.get(slot, ()) else [mark])
 
 
 def test_the_components_tried_each_time_exist() -> None:
     entries = installed().index.entries
-    for slot, names in LARGE_SLOTS.items():
-        assert names <= entries[slot].keys()
-    assert all(topic.split(".", 1)[1] in entries[topic.split(".")[0]] for topic in EACH_TIME)
+    assert all(names <= entries[slot].keys() for slot, names in EACH_TIME.items())
+    assert all(topic.split(".", 1)[1] in entries[topic.split(".")[0]] for topic in THOROUGH)
 
 
-@pytest.mark.few(6)
 @pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_conforms(topic: str, components: Registry) -> None:
     report = examine(topic, registry=components)
