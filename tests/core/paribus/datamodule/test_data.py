@@ -264,7 +264,8 @@ def test_a_corpus_that_is_too_small_is_rejected(feed: Feed, text: EncodedCorpus)
 
 
 def test_more_micro_batches_than_examples_are_rejected(feed: Feed) -> None:
-    data = feed("encoder-tiny", "trainer.accumulate_grad_batches=9")
+    data = feed("encoder-tiny")
+    data.accumulate = 9  # of a Trainer of the user
     with raises_problem(SpecError, "empty-micro-batch", "trainer.accumulate_grad_batches", "9"):
         data.train_dataloader()
 
