@@ -68,7 +68,7 @@ class Examples:
         """Return the examples `draw.index`, padded to `length` tokens."""
         formed = self.form(draw, length or self.length)
         targets = {self.former: formed.targets} if self.former else {}
-        return corrupt(formed.streams, targets, self.objectives, draw)
+        return form_batch(formed.streams, targets, self.objectives, draw)
 
     def batches(self, draw: Draw, size: int) -> list[Batch]:
         """Return the examples `draw.index` in batches of `size`, made at once."""
@@ -87,7 +87,7 @@ class Examples:
         return TrainingExamples({"body": self._flow.examples(index, self.raw)}, {})
 
 
-def corrupt(
+def form_batch(
     streams: Mapping[str, Stream],
     targets: Mapping[str, Mapping[str, Tensor]],
     objectives: Mapping[str, Objective],

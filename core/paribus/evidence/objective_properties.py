@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paribus.datamodule.data import Data
-from paribus.datamodule.examples import corrupt
+from paribus.datamodule.examples import form_batch
 from paribus.evidence.leaks import EXAMPLES, replaced_tokens, token_pool
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import IGNORED, Batch, Stream
@@ -193,7 +193,7 @@ def _formed(data: Data, numbers: Tensor) -> TrainingExamples:
 def _corrupted(data: Data, formed: TrainingExamples, numbers: Tensor) -> Batch:
     examples = data.train_examples
     targets: Mapping[str, Mapping[str, Tensor]] = {} if examples.former is None else {examples.former: formed.targets}
-    return corrupt(formed.streams, targets, examples.objectives, Draw(data.seed, 0, numbers))
+    return form_batch(formed.streams, targets, examples.objectives, Draw(data.seed, 0, numbers))
 
 
 def _patterns(batch: Batch) -> Tensor:

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 from paribus.assembly.build import ModelParts
 from paribus.assembly.devices import move_batch, seed_generators
 from paribus.assembly.forward_pass import BatchForward
-from paribus.datamodule.examples import corrupt
+from paribus.datamodule.examples import form_batch
 from paribus.errors import Problem, SpecError
 from paribus.models.distributed import is_sharded, shard
 from paribus.models.optimizer_schedule import factor_by_step, factor_by_time, scheduled_optimizer
@@ -193,7 +193,7 @@ class Model(LightningModule):
         index = torch.arange(step * count, (step + 1) * count)
         draw = Draw(self.seed, 0, index, min(1.0, step / self.steps) if self.steps else 0.0)
         on_cpu = stream.apply(lambda vector: vector.cpu())
-        formed = corrupt({"body": on_cpu}, {}, objectives, draw)
+        formed = form_batch({"body": on_cpu}, {}, objectives, draw)
         return move_batch(formed, self.device)
 
     def loss(self, batch: Batch) -> Tensor:

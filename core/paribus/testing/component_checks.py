@@ -69,7 +69,7 @@ def norm_inputs(case: Case, host: HostModel) -> Verdict:
 
 
 def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
-    """A feed-forward keeps the shape and transforms each token independently; an auxiliary loss is a scalar.
+    """A feed-forward keeps the shape and transforms each token independently; an auxiliary loss is a mean.
 
     An expert that no token is routed to runs without tokens.
     """
@@ -82,6 +82,12 @@ def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
     y, auxiliary = feedforward(x)
     if auxiliary is not None and auxiliary.ndim:
         return f"its auxiliary loss has the shape {tuple(auxiliary.shape)}; expected a scalar"
+    twice = feedforward(torch.cat([x, x]))[1]
+    if auxiliary is not None and max_difference(twice, auxiliary) > TOLERANCE:
+        return (
+            f"its auxiliary loss is {float(auxiliary):.4g}, but {float(twice):.4g} if each token occurs twice; "
+            "expected a mean over tokens, so that its weight does not depend on the batch"
+        )
     empty, auxiliary = feedforward(x[:, :0])
     if empty.shape != x[:, :0].shape or not (auxiliary is None or torch.isfinite(auxiliary).all()):
         return (

@@ -302,7 +302,7 @@ def examine(
         selected.pop(REFERENCE, None)
     with restored_settings(), torch.no_grad(), draw_seed(seed):
         torch.set_num_threads(1)
-        return _run_checks(case, selected, builds_all=only is None or BUILD in only)
+        return _run_checks(case, selected, builds_all=only is None or BUILD in only or reference is not None)
 
 
 def _resolve_component(component: type[Any] | str, registry: Registry) -> tuple[Registry, str, str]:

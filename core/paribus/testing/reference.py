@@ -1,4 +1,44 @@
-"""The author's reference: a slow function that a component must agree with, on single examples."""
+"""The author's reference: a slow function that a component must agree with, on single examples.
+
+It is a function of the component and of the inputs of one example, or functions by the method that they repeat:
+`{"forward": slow_norm}`. The function of `forward`, which needs no name, of a component of each slot:
+
+- attention: `(module, x, source, visible)`: (T, D), (S, M), (T, S) bool -> (T, D), without positions. `source` is `x`,
+  or the memory. `visible` is True for keys of the same document that are not in the future; windows are the author's.
+  The function may also return the attention weights, (H, T, S): a pair of output and weights.
+- position: `(module, q, k, i, j, head)` -> the score of a query at position i and a key at position j, unscaled, if it
+  rotates or has a bias; else `(module, x, i)`: (E,) -> (E,). A position that adds to the output (`mix`) returns the
+  score and the vector (K,) that the value of the key gets. The model has more heads than its preset. An IndexError at
+  `position_limit` means that the position must raise a DataError there.
+- norm and feedforward: `(module, x)`: (D,) -> (D,).
+- placement: `(module, x, sublayers)`: (T, D) -> (T, D).
+- embedding: `(module, token, part)` -> (D,), `part` is the `stack_part` of the stack; of images `(module, values,
+  part)`: (P,) -> (T, D).
+- initialisation: `(component, unit, about)` -> initial weights.
+- topology: `(module, path, stream, source)`: a `Stream` of (T,) -> (T, D) of the part at `path`, with learned
+  positions; `source` is the stream of the part that it attends to, or None. Gradients are compared as well.
+- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient, of hundreds.
+- schedule: `(component, step, steps)` -> factor.
+- objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
+
+Other methods: `auxiliary` of a feed-forward, `(module, x)`: (N, D) -> the loss of N tokens; `gain` of a placement,
+`(module, role)` -> factor; `unembed` of an embedding, `(module, h, token)`: (E,) -> score.
+
+A function receives further arguments if it has parameters of these names:
+
+- `options`: the component's options in the spec. It is then compared with other values of every option, alone and
+  together, and an attention with a raw memory (`shape.raw_memory`), which has no projections of its own; it returns
+  NotImplemented for what it does not cover.
+- `positions`, of an attention: the positions of its queries and of its keys, (T,) and (S,).
+- `first`, of an attention: the first layer's attention and its source, for values of the first layer.
+- `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.
+- `segments`, of a position: the segments of the query and of the key.
+- `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
+- `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
+- `factors`, of an optimizer: the learning rate of each step, relative to that of its options; else all are 1.
+- `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
+  and language; without them, nothing is added, and both are 0. `dropout`: function that the embedding applies.
+"""
 
 from __future__ import annotations
 
@@ -39,45 +79,7 @@ from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
 from paribus.testing.small_model import SmallModel, noise, tokens
 
 Reference = Function | Mapping[str, Function]
-"""Function of the component and of the inputs of one example, or functions by the method that they repeat: `{"forward":
-slow_norm}`. The function of `forward`, which needs no name, of a component of each slot:
 
-- attention: `(module, x, source, visible)`: (T, D), (S, M), (T, S) bool -> (T, D), without positions. `source` is `x`,
-  or the memory. `visible` is True for keys of the same document that are not in the future; windows are the author's.
-  The function may also return the attention weights, (H, T, S): a pair of output and weights.
-- position: `(module, q, k, i, j, head)` -> the score of a query at position i and a key at position j, unscaled, if it
-  rotates or has a bias; else `(module, x, i)`: (E,) -> (E,). A position that adds to the output (`mix`) returns the
-  score and the vector (K,) that the value of the key gets. The model has more heads than its preset. An IndexError at
-  `position_limit` means that the position must raise a DataError there.
-- norm and feedforward: `(module, x)`: (D,) -> (D,).
-- placement: `(module, x, sublayers)`: (T, D) -> (T, D).
-- embedding: `(module, token, part)` -> (D,), `part` is the `stack_part` of the stack; of images `(module, values,
-  part)`: (P,) -> (T, D).
-- initialisation: `(component, unit, about)` -> initial weights.
-- topology: `(module, path, stream, source)`: a `Stream` of (T,) -> (T, D) of the part at `path`, with learned
-  positions; `source` is the stream of the part that it attends to, or None. Gradients are compared as well.
-- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient, of hundreds.
-- schedule: `(component, step, steps)` -> factor.
-- objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
-
-Other methods: `auxiliary` of a feed-forward, `(module, x)`: (N, D) -> the loss of N tokens; `gain` of a placement,
-`(module, role)` -> factor; `unembed` of an embedding, `(module, h, token)`: (E,) -> score.
-
-A function receives further arguments if it has parameters of these names:
-
-- `options`: the component's options in the spec. It is then compared with other values of every option, alone and
-  together, and an attention with a raw memory (`shape.raw_memory`), which has no projections of its own; it returns
-  NotImplemented for what it does not cover.
-- `positions`, of an attention: the positions of its queries and of its keys, (T,) and (S,).
-- `first`, of an attention: the first layer's attention and its source, for values of the first layer.
-- `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.
-- `segments`, of a position: the segments of the query and of the key.
-- `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
-- `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
-- `factors`, of an optimizer: the learning rate of each step, relative to that of its options; else all are 1.
-- `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
-  and language; without them, nothing is added, and both are 0. `dropout`: function that the embedding applies.
-"""
 
 LENGTH: Final = 12
 MAX_VALUES: Final = 8  # other values of a number of a component outside models

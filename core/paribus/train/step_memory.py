@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -47,6 +47,9 @@ DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
 MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
 MAX_LAYERS: Final = 256  # of a simulated step
 MAX_BYTES: Final = 1 << 45  # 32 TiB
+CHUNK: Final = 3 << 20  # bytes of a chunk of attention for each thread: weights, scores and their gradient
+CHUNK_SHARE: Final = 0.01  # of the memory: a simulation has few chunks, as one takes as long whatever its size
+MAX_THREADS: Final = 256  # of a simulation
 EXAMPLES: Final = 2  # formed from the synthetic corpus, and repeated to the size of a batch
 RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM and GRU on a CPU; measured
 
@@ -81,10 +84,27 @@ def step_memory(spec: Spec, classes: Registry) -> StepMemory:
     estimate = rule_of_thumb(spec, meta_model(spec, classes))
     if is_beyond_simulation(spec, estimate):
         return estimate
-    for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
-        with suppress(Exception):  # any, of any component: a step that does not run here may run with data
-            return _simulated(spec, classes, is_batch_fake)
+    threads = max(torch.get_num_threads(), min(MAX_THREADS, int(CHUNK_SHARE * estimate.total / CHUNK)))
+    with (
+        suppress(Exception),
+        _threads(threads),
+    ):  # any, of any component: a step that does not run here may run with data
+        examples = _examples(spec, classes)
+        for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
+            with suppress(Exception):  # as above
+                return _simulated(spec, classes, examples, is_batch_fake)
     return estimate
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Use a number of threads, to which chunks of attention are proportional."""
+    previous = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(previous)
 
 
 def is_beyond_simulation(spec: Spec, estimate: StepMemory) -> bool:
@@ -205,16 +225,16 @@ class _Peaks(NamedTuple):
     update: int  # peak of the optimizer's step
 
 
-def _simulated(spec: Spec, classes: Registry, is_batch_fake: bool) -> StepMemory:
+def _simulated(spec: Spec, classes: Registry, examples: Batch, is_batch_fake: bool) -> StepMemory:
     """Return the memory of a simulated step. That of a large batch follows from two smaller ones."""
     trainer, rows = spec["trainer"] or {}, micro_batch(spec)
     if uses_sharding(trainer):
         raise NotImplementedError("sharded parameters")
     most = max(2, MAX_TOKENS // spec["dims"]["length"])
-    peaks = _peaks(spec, classes, min(rows, most), is_batch_fake)
+    peaks = _peaks(spec, classes, _repeated(examples, min(rows, most)), is_batch_fake)
     passes = peaks.passes
     if rows > most:
-        half = _peaks(spec, classes, most // 2, is_batch_fake).passes
+        half = _peaks(spec, classes, _repeated(examples, most // 2), is_batch_fake).passes
         passes += (passes - half) * (rows - most) // (most - most // 2)
     resting = peaks.parameters + peaks.gradients + peaks.optimizer
     processes = requested_processes(trainer) or 1
@@ -223,14 +243,13 @@ def _simulated(spec: Spec, classes: Registry, is_batch_fake: bool) -> StepMemory
     return StepMemory(peaks.parameters, gradients, peaks.optimizer, activations, simulated=True)
 
 
-def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Peaks:
+def _peaks(spec: Spec, classes: Registry, batch: Batch, is_batch_fake: bool) -> _Peaks:
     trainer = spec["trainer"] or {}
     device, fake = training_device(spec), FakeTensorMode(allow_non_fake_inputs=True)
     precision = training_precision(trainer)
     if precision is None:
         raise NotImplementedError(f"the precision {trainer['precision']}")
     model = _fake_model(spec, classes, fake, device, precision)
-    batch = _batch(spec, classes, rows)
     if is_batch_fake:
         batch = tree_map_only(Tensor, fake.from_tensor, batch)
     with fake if is_batch_fake else nullcontext():
@@ -240,28 +259,26 @@ def _peaks(spec: Spec, classes: Registry, rows: int, is_batch_fake: bool) -> _Pe
     for part in filter(None, (model, model.teacher)):
         for tensor in (*part.parameters(), *part.buffers()):
             live.add(tensor)
-    parameters, gradients, passes = live.now, 0, 0
+    parameters = live.now
     micro_batches = min(2, trainer.get("accumulate_grad_batches", 1))
     with fake if is_batch_fake else nullcontext(), live:
-        for _ in range(2):  # the first step makes the state of the optimizer
-            live.reset_peak()
-            for _ in range(micro_batches):
-                with precision.context(device):
-                    loss = model.loss(batch)
-                loss.backward()
-                del loss
-            gradients = sum(
-                parameter.grad.untyped_storage().nbytes()
-                for parameter in model.parameters()
-                if parameter.grad is not None
-            )
-            passes = live.peak
-            live.reset_peak()
-            optimizer.step()
-            optimizer.zero_grad()
+        for _ in range(micro_batches):
+            with precision.context(device):
+                loss = model.loss(batch)
+            loss.backward()
+            del loss
+        gradients = sum(
+            parameter.grad.untyped_storage().nbytes() for parameter in model.parameters() if parameter.grad is not None
+        )
+        passes = live.peak
+        optimizer.step()  # the first step makes its state, which later passes have beside them
+        live.reset_peak()
+        optimizer.step()
+        update = live.peak
+        optimizer.zero_grad()
     averages = _average_bytes(model) if has_averages(spec) else 0
     state = live.now - parameters
-    return _Peaks(parameters + averages, gradients, state, passes + averages, live.peak + averages)
+    return _Peaks(parameters + averages, gradients, state, passes + state + averages, update + averages)
 
 
 def _average_bytes(model: Model) -> int:
@@ -286,13 +303,17 @@ def _fake_model(
     return model.train()
 
 
-def _batch(spec: Spec, classes: Registry, rows: int) -> Batch:
-    """Return a batch of a few examples of a synthetic corpus, as often as it takes."""
+def _examples(spec: Spec, classes: Registry) -> Batch:
+    """Return a batch of a few examples of a synthetic corpus."""
     count = max(COUNT, 10 * spec["dims"]["length"] // DOCUMENT_TOKENS)
     text = encode_synthetic_corpus(spec, classes, count)
-    data = {**spec["data"], "batch": min(rows, EXAMPLES), "bucket": 0, "workers": 0}
+    data = {**spec["data"], "batch": min(micro_batch(spec), EXAMPLES), "bucket": 0, "workers": 0}
     trainer = {**(spec["trainer"] or {}), "accumulate_grad_batches": 1}
-    batch = build_data({**spec, "data": data, "trainer": trainer}, classes, text).step(0)
+    return build_data({**spec, "data": data, "trainer": trainer}, classes, text).step(0)
+
+
+def _repeated(batch: Batch, rows: int) -> Batch:
+    """Return a batch of `rows` examples: those of a smaller one, as often as it takes."""
     index = torch.arange(rows) % len(batch.index)
     repeated: Batch = tree_map_only(Tensor, lambda tensor: tensor[index] if tensor.ndim else tensor, batch)
     return repeated
