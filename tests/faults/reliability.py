@@ -130,6 +130,16 @@ def fault_lines() -> list[str]:
         "at most 110 of 170; checks were added since, so the figure does not hold for the next author.",
         "",
         *plugin_table(),
+        "",
+        "## Mistakes of an author with references",
+        "",
+        "A third author, who had read the guide and the contracts only, wrote 12 plugins, each with a reference, and 59",
+        "honest mistakes in them. These were measured before anything was changed for them. The kit accepted the 12",
+        "plugins without a mistake; it had found two errors of the author before, and taken an option `std` for another.",
+        "The checks alone found 25 of the 59 mistakes, and with the author's references 52: most were other formulas.",
+        "Not found: positions in bfloat16 and squares in float16; another choice of groups; a loss that is a sum over",
+        "tokens (a check finds it since); the first token of a text that reads its last one; predictions across",
+        "documents in a measure; and a probability of exactly 1.",
     ]
 
 
