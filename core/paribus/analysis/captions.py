@@ -187,6 +187,19 @@ def _levels(rows: Sequence[Row]) -> str:
     return f"the intervals have a confidence of {', '.join(texts)}, each by itself"
 
 
+def _learning_limit(comparison: ComparisonSpec, trials: Sequence[TrialEntry]) -> str:
+    """Return what a model that has not learned does not reach."""
+    metric = comparison.metric
+    entry = next((entry for entry in trials if entry.done and entry.unigram_baseline(metric) is not None), None)
+    if entry is None:  # of an accuracy, for example
+        return "No loss was below its unigram baseline"
+    baseline, threshold = entry.unigram_baseline(metric), entry.learning_threshold(metric)
+    assert baseline is not None
+    assert threshold is not None, "a record with a baseline has a threshold"
+    tolerance = f" by more than {baseline - threshold:.2g}" if threshold < baseline else ""
+    return f"Not below the unigram baseline ({baseline:.3f}){tolerance}"
+
+
 def warning_lines(
     comparison: ComparisonSpec, rows: Sequence[Row], trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]
 ) -> Iterator[str]:
@@ -196,13 +209,7 @@ def warning_lines(
         yield comparison.mismatch_note
     unlearned = [row.variant for row in rows if row.learned is False]
     if unlearned:
-        entry = next(entry for entry in trials if entry.done and entry.unigram_baseline(comparison.metric) is not None)
-        baseline, threshold = entry.unigram_baseline(comparison.metric), entry.learning_threshold(comparison.metric)
-        assert baseline is not None, "`learned` is known only with a baseline"
-        assert threshold is not None, "a record with a baseline has a threshold"
-        tolerance = f" by more than {baseline - threshold:.2g}" if threshold < baseline else ""
-        names = join_names(unlearned, MAX_NAMES)
-        yield f"Not below the unigram baseline ({baseline:.3f}){tolerance}: no learning yet in {names}."
+        yield f"{_learning_limit(comparison, trials)}: no learning yet in {join_names(unlearned, MAX_NAMES)}."
     partly_unlearned = [f"{row.variant} {row.unlearned}/{row.planned}" for row in rows if row.unlearned and row.learned]
     if partly_unlearned:
         names = join_names(partly_unlearned, MAX_NAMES)

@@ -218,8 +218,7 @@ def count_outcomes(entries: Sequence[TrialEntry], comparison: ComparisonSpec) ->
 
 def is_unlearned(entry: TrialEntry, metric: str) -> bool:
     """Return whether a finished trial does not beat the unigram baseline by more than the tolerance."""
-    value, threshold = entry.value(metric), entry.learning_threshold(metric) if entry.done else None
-    return value is not None and threshold is not None and value >= threshold
+    return entry.has_learned(metric) is False
 
 
 def _count_diverged(entries: Mapping[int, TrialEntry], comparison: ComparisonSpec) -> int:
@@ -237,7 +236,13 @@ def mean_or_none(numbers: Sequence[float]) -> float | None:
 
 
 def has_learned(entries: Sequence[TrialEntry], comparison: ComparisonSpec) -> bool | None:
-    """Return whether the mean loss beats the unigram baseline by the tolerance; None if unknown."""
+    """Return whether the mean beats the unigram baseline by the tolerance; None if unknown.
+
+    For a metric without such a baseline, whether half of the trials have learned.
+    """
     mean = mean_or_none(metric_values(entries, comparison))
     threshold = next((entry.learning_threshold(comparison.metric) for entry in entries if entry.done), None)
-    return None if mean is None or threshold is None else bool(mean < threshold)
+    if mean is not None and threshold is not None:
+        return mean < threshold
+    known = [learned for entry in entries if (learned := entry.has_learned(comparison.metric)) is not None]
+    return 2 * sum(known) >= len(known) if known else None

@@ -237,6 +237,26 @@ class TrialEntry:
         limit = self.result.get("learned_below", {}).get(metric)
         return self.unigram_baseline(metric) if limit is None else float(limit)
 
+    def has_learned(self, metric: str) -> bool | None:
+        """Return whether the metric is below that of a model that predicts frequencies; None if unknown.
+
+        A metric without such a baseline, such as an accuracy, counts as learned if a loss was below its baseline at an
+        evaluation: one of the same objective, if it has any. The last loss may be above it in a model that overfits.
+        """
+        value, threshold = self.value(metric), self.learning_threshold(metric) if self.done else None
+        if not self.done or value is None:
+            return None
+        if threshold is not None:
+            return value < threshold
+        losses = [*self.result.get("unigram_baseline", {})]
+        own = [loss for loss in losses if loss.split("/")[:2] == metric.split("/")[:2]]
+        thresholds = {loss: self.learning_threshold(loss) for loss in own or losses}
+        points = [
+            (point.get(loss), limit) for point in self.result.get("curve") or () for loss, limit in thresholds.items()
+        ]
+        known = [parse_number(value) < limit for value, limit in points if value is not None and limit is not None]
+        return any(known) if known else None
+
     def diverged(self, metric: str) -> bool:
         """Return whether the loss or the metric was not finite."""
         return self.state == "diverged" or (

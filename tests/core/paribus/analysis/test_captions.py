@@ -11,6 +11,7 @@ from paribus.analysis.captions import caption_lines
 from paribus.analysis.compare import compare
 from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
+from paribus.analysis.verdict_words import UNLEARNED
 
 Ask = Callable[..., ComparisonSpec]
 Study = Callable[..., list[TrialEntry]]
@@ -31,10 +32,24 @@ def test_variants_not_below_the_unigram_baseline_did_not_learn(study: Study, ask
     assert "Not below the unigram baseline (3.250) by more than 0.02: no learning yet in mqa, gqa." in table.warnings
 
 
-def test_learning_is_unknown_for_other_metrics(study: Study, ask: Ask) -> None:
-    entries = study(baseline=BASE, mqa=WORSE)
-    table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher"))
-    assert [row.learned for row in (table.baseline, *table.rows)] == [None, None]
+def test_a_metric_without_a_baseline_counts_as_learned_if_a_loss_was_below_its_own(study: Study, ask: Ask) -> None:
+    """All accuracies are 0.5; a model whose loss rises at the end, as one that overfits, has learned."""
+    entries = study(baseline=BASE, mqa=[3.3] * 5, gqa=[3.3] * 5, rmsnorm=[3.3] * 5)
+    for entry in entries:
+        assert entry.record is not None
+        if entry.variant == "gqa":
+            entry.record["result"]["curve"][0]["val/mlm/loss"] = 3.0
+        if entry.variant == "rmsnorm":
+            del entry.record["result"]["unigram_baseline"], entry.record["result"]["learned_below"]
+    table = compare(entries, ask(entries, metric="val/mlm/accuracy", better="higher", margin=0.1))
+    assert {row.variant: row.learned for row in (table.baseline, *table.rows)} == {
+        "baseline": True,
+        "mqa": False,
+        "gqa": True,
+        "rmsnorm": None,
+    }
+    assert "No loss was below its unigram baseline: no learning yet in mqa." in table.warnings
+    assert {row.variant for row in table.rows if row.verdict == UNLEARNED} == {"mqa"}
 
 
 def test_the_caption_states_its_scope(study: Study, ask: Ask) -> None:
