@@ -33,7 +33,7 @@ def test_embeddings_of_every_layer_match(
             expected.append([state.reshape(len(text), -1) for state in states])
     layers = len(expected[0]) - 1
     for layer in (*range(layers + 1), -1):
-        embeddings = paribus.embed(model, TEXTS, layer=layer, pool="none", batch=3)
-        assert embeddings.layer == (layers if layer == -1 else layer)
+        embeddings = paribus.embed(model, TEXTS, layers=layer, pool="none", batch=3)
+        assert embeddings.layers == ((layers if layer == -1 else layer),)
         for vectors, states in zip(embeddings.vectors, expected, strict=True):
             torch.testing.assert_close(vectors, states[layer], rtol=0, atol=1e-9)

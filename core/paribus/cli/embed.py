@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,7 +20,17 @@ _SHOWN = 3  # numbers of a vector on a line
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
-@click.option("--layer", type=int, default=-1, show_default=True, help="0: the token embedding, -1: the last layer.")
+@click.option(
+    "--layers",
+    "--layer",
+    default="-1",
+    show_default=True,
+    metavar="LAYERS",
+    help="0: the token embedding, -1: the last layer; -4: for the last four, or 1,2 for some.",
+)
+@click.option(
+    "--combine", default="mean", show_default=True, help="Combination of several layers: mean, sum or concat."
+)
 @click.option(
     "--pool",
     default="mean",
@@ -34,19 +44,19 @@ _SHOWN = 3  # numbers of a vector on a line
 @click.pass_obj
 def verb(
     session: Session,
+    /,
     model: str,
     texts: tuple[str, ...],
     file: Path | None,
-    layer: int,
-    pool: str,
-    part: str | None,
+    layers: str,
     target: Path | None,
     store: Path,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Print or save embeddings of texts.
 
-    `paribus embed runs/bert "Two texts." "Both at once." --layer 2 -o vectors.npy`
+    `paribus embed runs/bert "Two texts." "Both at once." --layers -4: --combine concat -o vectors.npy`
 
     MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A file
     has one row for each text, or with `--pool none` for each token; .safetensors also has the lengths.
@@ -56,7 +66,9 @@ def verb(
     inputs = read_texts(texts, file, "TEXT")
     import paribus
 
-    embeddings = paribus.embed(load_named_model(session, model, store), inputs, layer=layer, pool=pool, part=part)  # type: ignore[arg-type]  # embed validates it
+    chosen = _parsed_layers(layers)
+    loaded = load_named_model(session, model, store)
+    embeddings = paribus.embed(loaded, inputs, layers=chosen, **options)
     if target is not None:
         _write(target, embeddings)
         note(f"written to {target}")
@@ -67,11 +79,23 @@ def verb(
             {"text": text, "ids": ids, "tokens": tokens, "vectors": vector_list}
             for text, ids, tokens, vector_list in rows
         ]
-        out_json({"layer": embeddings.layer, "pool": pool, "texts": documents})
+        out_json({"layers": embeddings.layers, **options, "texts": documents})
     elif target is None:
         for line in table(_rows(inputs, embeddings)):
             out(line)
     return EXIT_OK
+
+
+def _parsed_layers(text: str) -> int | slice | list[int]:
+    """Return the layers that a text names: a number, numbers with commas, or a slice as in Python."""
+    try:
+        if ":" in text:
+            return slice(*(int(bound) if bound.strip() else None for bound in text.split(":")))
+        numbers = [int(number) for number in text.split(",")]
+    except (TypeError, ValueError):
+        message, valid = f"expected layers, got `{text}`", "a number, several such as 1,2, or a slice such as -4:"
+        raise SpecError(Problem(code="usage", path="--layers", message=message, valid=valid)) from None
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _rows(texts: list[str], embeddings: Embeddings) -> list[list[str]]:

@@ -18,16 +18,18 @@ from paribus.parts.stack import Stack
 from paribus.registry import Registry
 
 Pool = Literal["mean", "first", "last", "none"]
+Combine = Literal["mean", "sum", "concat"]
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
+COMBINATIONS: Final[tuple[Combine, ...]] = get_args(Combine)
 
 
 class Embeddings(NamedTuple):
-    """Embeddings of texts from one layer."""
+    """Embeddings of texts from one layer, or from several."""
 
-    vectors: tuple[Tensor, ...]  # (D,) for each text, or (T, D) without pooling; on the CPU
+    vectors: tuple[Tensor, ...]  # (D,) for each text, or (T, D) without pooling; on the CPU. D: of all, if concatenated
     ids: tuple[tuple[int, ...], ...]  # of each text, without special tokens
     tokens: tuple[tuple[str, ...], ...]  # the same as text; empty if the model has no tokenizer
-    layer: int  # index of the layer; 0 is the embedding
+    layers: tuple[int, ...]  # indices of the layers; 0 is the embedding
 
 
 class TextEncoder(NamedTuple):
@@ -43,24 +45,26 @@ def embed(
     model: Model | str | Path,
     texts: TextOrIds | Sequence[TextOrIds],
     *,
-    layer: int = -1,
+    layers: int | slice | Sequence[int] = -1,
+    combine: Combine = "mean",
     pool: Pool = "mean",
     part: str | None = None,
     batch: int = 32,
     registry: Registry | None = None,
 ) -> Embeddings:
-    """Return contextual embeddings of texts, or of lists of ids, from one layer of a trained model.
+    """Return contextual embeddings of texts, or of lists of ids, from one layer of a trained model, or from several.
 
-    `paribus.embed("runs/bert", ["Two texts.", "Both at once."], layer=2).vectors`. Layer 0 is the embedding's rows, the
-    last one the stack's output, behind its final norm if it has one, and -1 is that as well. Pooled are the rows of the
-    text itself, by `mean`; or the `first` or the `last` that is read, which may be a mark: where rows see both sides, a
-    text stands between the marks of one segment if the model was trained on such. Of a model with two stacks, `part`
-    says which; unless it does, it is the one that reads a source.
+    `paribus.embed("runs/bert", ["Two texts.", "Both at once."], layers=2).vectors`. Layer 0 is the embedding's rows,
+    the last one the stack's output, behind its final norm if it has one, and -1 is that as well. The rows of several
+    layers, such as `slice(-4, None)`, are combined: by `mean`, `sum` or `concat`. Pooled are the rows of the text
+    itself, by `mean`; or the `first` or the `last` that is read, which may be a mark: where rows see both sides, a text
+    stands between the marks of one segment if the model was trained on such. Of a model with two stacks, `part` says
+    which; unless it does, it is the one that reads a source.
     """
-    _known(pool, batch)
+    _known(pool, combine, batch)
     model = resolve_model(model, registry)
     encoder = _text_encoder(model, part)
-    number = _layer(encoder, layer)
+    numbers_of_layers = _layers(encoder, layers)
     ids = encode_prompts(model, as_prompts(texts), registry)
     _check_lengths(encoder, ids)
     vectors: dict[int, Tensor] = {}
@@ -69,21 +73,22 @@ def embed(
     try:
         with torch.inference_mode():
             for numbers in _batches(encoder, ids, batch):
-                vectors.update(
-                    zip(numbers, _read(encoder, [ids[index] for index in numbers], number, pool), strict=True)
-                )
+                batch_ids = [ids[index] for index in numbers]
+                read = _read(encoder, batch_ids, numbers_of_layers, combine, pool)
+                vectors.update(zip(numbers, read, strict=True))
     finally:
         model.train(training)
     decode = None if model.text is None else model.text.decode
     tokens = tuple(() if decode is None else tuple(decode([token]) for token in row) for row in ids)
-    return Embeddings(tuple(vectors[index] for index in range(len(ids))), tuple(map(tuple, ids)), tokens, number)
+    ordered = tuple(vectors[index] for index in range(len(ids)))
+    return Embeddings(ordered, tuple(map(tuple, ids)), tokens, numbers_of_layers)
 
 
-def _known(pool: str, batch: int) -> None:
-    if pool not in POOLS:
-        raise SpecError(
-            Problem(code="unknown-pool", path="pool", message=f'unknown pool "{pool}"', valid=join_names(POOLS))
-        )
+def _known(pool: str, combine: str, batch: int) -> None:
+    for key, name, names in (("pool", pool, POOLS), ("combine", combine, COMBINATIONS)):
+        if name not in names:
+            message = f'unknown {key} "{name}"'
+            raise SpecError(Problem(code=f"unknown-{key}", path=key, message=message, valid=join_names(names)))
     if batch < 1:
         raise SpecError(
             Problem(code="out-of-range", path="batch", message=f"expected at least 1, got {batch}", valid="≥ 1")
@@ -109,19 +114,25 @@ def _text_encoder(model: Model, part: str | None) -> TextEncoder:
     return TextEncoder(model, path, prefix, suffix)
 
 
-def _layer(encoder: TextEncoder, layer: int) -> int:
-    """Return the index of a layer, from 0, the embedding, to the number of layers."""
+def _layers(encoder: TextEncoder, layers: int | slice | Sequence[int]) -> tuple[int, ...]:
+    """Return the indices of layers, from 0, the embedding, to the number of layers."""
     stage = encoder.model.topology.stage(encoder.path)
-    layers = len(stage.layers) if isinstance(stage, Stack) else None
-    if layers is None and layer != -1:
-        message = f"the part `{encoder.path}` has no layers, got layer {layer}"
-        raise SpecError(Problem(code="unknown-layer", path="layer", message=message, valid="-1, its output"))
-    layers = layers or 0
-    if not -layers - 1 <= layer <= layers:
-        message = f"unknown layer {layer} of `{encoder.path}`, which has {layers}"
-        valid = f"from 0, the embedding's rows, to {layers}; or from -1, the last, to {-layers - 1}"
-        raise SpecError(Problem(code="unknown-layer", path="layer", message=message, valid=valid))
-    return layer if layer >= 0 else layers + 1 + layer
+    if not isinstance(stage, Stack):
+        if layers != -1:
+            message = f"the part `{encoder.path}` has no layers, got {layers}"
+            raise SpecError(Problem(code="unknown-layer", path="layers", message=message, valid="-1, its output"))
+        return (0,)
+    indices = range(len(stage.layers) + 1)
+    try:
+        chosen = indices[layers] if isinstance(layers, int | slice) else [indices[layer] for layer in layers]
+    except IndexError:
+        chosen = []
+    numbers = (chosen,) if isinstance(chosen, int) else tuple(chosen)
+    if not numbers:
+        message = f"unknown layers {layers} of `{encoder.path}`, which has {len(stage.layers)}"
+        valid = f"from 0, the embedding's rows, to {indices[-1]}; or from -1, the last, to {-len(indices)}"
+        raise SpecError(Problem(code="unknown-layer", path="layers", message=message, valid=valid))
+    return numbers
 
 
 def _check_lengths(encoder: TextEncoder, ids: Sequence[Sequence[int]]) -> None:
@@ -161,11 +172,16 @@ def _batches(encoder: TextEncoder, ids: Sequence[Sequence[int]], batch: int) -> 
         yield from (group[index : index + batch] for index in range(0, len(group), batch))
 
 
-def _read(encoder: TextEncoder, ids: Sequence[Sequence[int]], layer: int, pool: Pool) -> list[Tensor]:
+def _read(
+    encoder: TextEncoder, ids: Sequence[Sequence[int]], layers: Sequence[int], combine: Combine, pool: Pool
+) -> list[Tensor]:
     """Return the vectors of one batch of texts, on the CPU, so that those of many batches fit."""
     rows = [(*encoder.prefix, *row, *encoder.suffix) for row in ids]
     device = next(encoder.model.parameters()).device
-    hidden = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layer).cpu()
+    by_layer = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layers)
+    states = [by_layer[layer] for layer in layers]
+    hidden = torch.cat(states, -1) if combine == "concat" else sum(states[1:], states[0])
+    hidden = (hidden / len(states) if combine == "mean" else hidden).cpu()
     hidden_states: list[Tensor] = []
     for text_states, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):
@@ -176,22 +192,23 @@ def _read(encoder: TextEncoder, ids: Sequence[Sequence[int]], layer: int, pool: 
     return hidden_states
 
 
-def _hidden(encoder: TextEncoder, stream: Stream, layer: int) -> Tensor:
-    """Return the output (B, T, D) of one layer, captured by a hook."""
+def _hidden(encoder: TextEncoder, stream: Stream, numbers: Sequence[int]) -> dict[int, Tensor]:
+    """Return the outputs (B, T, D) of layers, captured by a hook."""
     stage = encoder.model.topology.stage(encoder.path)
-    captured: list[Tensor] = []
+    last = len(stage.layers) if isinstance(stage, Stack) else 0
+    captured: dict[int, Tensor] = {}
     call_count = 0
 
     def capture(module: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
         nonlocal call_count
         call_count += 1
-        if call_count == 1 and layer == 0:
-            captured.append(inputs[0])
-        elif call_count == layer:
-            captured.append(outputs[0])
+        if call_count == 1 and 0 in numbers:
+            captured[0] = inputs[0]
+        if call_count in numbers:
+            captured[call_count] = outputs[0]
 
     layers: list[nn.Module] = []
-    if isinstance(stage, Stack) and layer < len(stage.layers):
+    if isinstance(stage, Stack) and any(number < last for number in numbers):
         layers = list({id(module): module for module in stage.layers}.values())  # layers may share a module
     handles = [module.register_forward_hook(capture) for module in layers]
     try:
@@ -199,4 +216,4 @@ def _hidden(encoder: TextEncoder, stream: Stream, layer: int) -> Tensor:
     finally:
         for handle in handles:
             handle.remove()
-    return captured[0] if captured else hidden
+    return {**captured, last: hidden}  # behind the final norm

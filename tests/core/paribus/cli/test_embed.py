@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,12 +43,20 @@ def test_a_line_is_printed_for_each_text_or_each_token(cli: Cli, bert: str) -> N
 @pytest.mark.thorough
 def test_json_contains_every_number(cli: Cli, bert: str) -> None:
     document = json.loads(cli("embed", bert, "Two texts.", "--layer", "1", "--pool", "none", "--json").out)
-    embeddings = paribus.embed(bert, "Two texts.", layer=1, pool="none")
-    assert (document["layer"], document["pool"]) == (1, "none")
+    embeddings = paribus.embed(bert, "Two texts.", layers=1, pool="none")
+    assert (document["layers"], document["pool"], document["combine"]) == ([1], "none", "mean")
     (text,) = document["texts"]
     assert text["ids"] == list(embeddings.ids[0])
     assert text["tokens"] == list(embeddings.tokens[0])
     assert torch.allclose(torch.tensor(text["vectors"]), embeddings.vectors[0])
+
+
+@pytest.mark.parametrize(("text", "layers"), [("-2:", slice(-2, None)), ("0,2", [0, 2]), (":", slice(None))])
+def test_layers_are_a_number_a_list_or_a_slice(text: str, layers: Any, cli: Cli, bert: str) -> None:
+    document = json.loads(cli("embed", bert, "Two", "--layers", text, "--combine", "concat", "--json").out)
+    expected = paribus.embed(bert, "Two", layers=layers, combine="concat")
+    assert document["layers"] == list(expected.layers)
+    assert torch.allclose(torch.tensor(document["texts"][0]["vectors"]), expected.vectors[0])
 
 
 def test_vectors_are_written_to_a_file(cli: Cli, bert: str, tmp_path: Path) -> None:
@@ -77,6 +86,7 @@ def test_an_output_file_is_validated_before_the_model_is_loaded(cli: Cli, bert: 
 
 def test_errors_have_their_exit_codes(cli: Cli, bert: str) -> None:
     assert cli("embed", bert, "A", "--layer", "9").code == 2
+    assert "expected layers, got `last`" in cli("embed", bert, "A", "--layers", "last").err
     assert cli("embed", bert, "one two " * 40).code == 4
 
 

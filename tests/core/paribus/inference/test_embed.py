@@ -24,7 +24,7 @@ def bert() -> Model:
 def test_embeddings_are_pooled_by_the_selected_method(bert: Model) -> None:
     assert bert.text is not None
     specials = bert.text.vocabulary.specials
-    tokens_embedded = paribus.embed(bert, TEXTS, layer=2, pool="none")
+    tokens_embedded = paribus.embed(bert, TEXTS, layers=2, pool="none")
     for index, text in enumerate(TEXTS):
         ids = bert.text.encode(text)
         assert list(tokens_embedded.ids[index]) == ids
@@ -35,7 +35,7 @@ def test_embeddings_are_pooled_by_the_selected_method(bert: Model) -> None:
         "first": [hidden_states(bert, [specials["cls"], *ids, specials["sep"]])[0] for ids in tokens_embedded.ids],
         "last": [hidden_states(bert, [specials["cls"], *ids, specials["sep"]])[-1] for ids in tokens_embedded.ids],
     }.items():
-        embeddings: Any = paribus.embed(bert, TEXTS, layer=2, pool=pool)  # type: ignore[arg-type]  # a key of the mapping
+        embeddings: Any = paribus.embed(bert, TEXTS, layers=2, pool=pool)  # type: ignore[arg-type]  # a key of the mapping
         for actual, reference in zip(embeddings.vectors, expected, strict=True):
             torch.testing.assert_close(actual, reference, rtol=0, atol=1e-12)
 
@@ -52,17 +52,31 @@ def hidden_states(model: Model, ids: list[int]) -> torch.Tensor:
         model.topology.body.layers = all_layers  # type: ignore[union-attr]  # as above
 
 
+def test_layers_are_combined(bert: Model) -> None:
+    every = [paribus.embed(bert, TEXTS, layers=layer).vectors for layer in range(4)]
+    stacked = [torch.stack(rows) for rows in zip(*every, strict=True)]  # (layers, D) of each text
+    assert paribus.embed(bert, TEXTS, layers=slice(-2, None)).layers == (2, 3)
+    for layers, numbers in ((slice(None), [0, 1, 2, 3]), ([3, 1], [3, 1]), (slice(-2, None), [2, 3]), (-1, [3])):
+        for combine, expected in {
+            "mean": [rows[numbers].mean(0) for rows in stacked],
+            "sum": [rows[numbers].sum(0) for rows in stacked],
+            "concat": [rows[numbers].flatten() for rows in stacked],
+        }.items():
+            combined: Any = paribus.embed(bert, TEXTS, layers=layers, combine=combine)  # type: ignore[arg-type]  # a key
+            torch.testing.assert_close(list(combined.vectors), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.thorough
 def test_an_embedding_does_not_depend_on_the_batch_and_hooks_are_removed(bert: Model) -> None:
     bert.train()
-    together = paribus.embed(bert, TEXTS, layer=1)
+    together = paribus.embed(bert, TEXTS, layers=1)
     assert bert.training
     assert not any(module._forward_hooks for module in bert.modules())
     for batch in (1, 2):
-        batched = paribus.embed(bert, TEXTS, layer=1, batch=batch)
+        batched = paribus.embed(bert, TEXTS, layers=1, batch=batch)
         for actual, reference in zip(batched.vectors, together.vectors, strict=True):
             torch.testing.assert_close(actual, reference, rtol=0, atol=1e-12)
-    last_layer, third_layer = (paribus.embed(bert, TEXTS, layer=layer).vectors for layer in (-1, 3))
+    last_layer, third_layer = (paribus.embed(bert, TEXTS, layers=layer).vectors for layer in (-1, 3))
     assert all(torch.equal(actual, reference) for actual, reference in zip(last_layer, third_layer, strict=True))
 
 
@@ -81,7 +95,7 @@ def test_an_encoder_decoder_embeds_with_its_encoder() -> None:
     embeddings = paribus.embed(model, [[9, 10], [11]], pool="none")
     assert [len(vectors) for vectors in embeddings.vectors] == [2, 1]
     with raises_problem(SpecError, "unknown-layer", "layer", "encoder", "1"):
-        paribus.embed(model, [[9]], layer=1)
+        paribus.embed(model, [[9]], layers=1)
     with raises_problem(SpecError, "unknown-part", "part", "encoder", "body"):
         paribus.embed(model, [[9]], part="body")
 
@@ -89,8 +103,11 @@ def test_an_encoder_decoder_embeds_with_its_encoder() -> None:
 @pytest.mark.parametrize(
     ("options", "code", "values"),
     [
-        ({"layer": 4}, "unknown-layer", ("layer", "4", "body", "3", "0")),
-        ({"layer": -5}, "unknown-layer", ("layer", "-5")),
+        ({"layers": 4}, "unknown-layer", ("layers", "4", "body", "3", "0")),
+        ({"layers": -5}, "unknown-layer", ("layers", "-5")),
+        ({"layers": [1, 9]}, "unknown-layer", ("layers", "9")),
+        ({"layers": slice(3, 1)}, "unknown-layer", ("layers",)),
+        ({"layers": slice(-2, None), "combine": "max"}, "unknown-combine", ("combine", "max", "mean, sum, concat")),
         ({"pool": "max"}, "unknown-pool", ("pool", "max", "mean, first, last, none")),
         ({"batch": 0}, "out-of-range", ("batch", "0", "≥ 1")),
         ({"part": "encoder"}, "unknown-part", ("part", "encoder", "body")),
