@@ -33,6 +33,7 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
 @click.command("attend")
 @click.argument("model")
 @click.argument("text", required=False)
+@click.argument("pair", required=False)
 @click.option("--source", help="Source text of an encoder-decoder.")
 @click.option(
     "--kind",
@@ -52,6 +53,7 @@ def verb(
     /,
     model: str,
     text: str | None,
+    pair: str | None,
     layer: int | None,
     head: int | None,
     every: bool,
@@ -64,13 +66,13 @@ def verb(
     `paribus attend 1f3a9c "The import statement" --layer 0 --head 2`
 
     MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. Without
-    TEXT, an encoder-decoder generates the target of --source. Darker cells are larger weights. A map wider than the
-    terminal is printed in pages.
+    TEXT, an encoder-decoder generates the target of --source. PAIR is a second text, for a model that was trained on
+    pairs. Darker cells are larger weights. A map wider than the terminal is printed in pages.
     """
     import paribus
 
     loaded = load_named_model(session, model, store)
-    maps = paribus.attend(loaded, text, **options, registry=session.registry())
+    maps = paribus.attend(loaded, text, pair, **options, registry=session.registry())
     if as_json:
         out_json(_document(maps, layer, head))
         return EXIT_OK

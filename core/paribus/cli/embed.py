@@ -37,6 +37,7 @@ _SHOWN = 3  # numbers of a vector on a line
     show_default=True,
     help="Pooling over tokens: mean, first, last, or none for a vector for each token.",
 )
+@click.option("--pair", "pairs", multiple=True, help="Second text of each TEXT, for a model trained on pairs.")
 @click.option("--part", help="Stack of the model, such as encoder or generator; default: its body.")
 @click.option("-o", "--out", "target", type=click.Path(path_type=Path), help="New .npy or .safetensors file.")
 @store_option
@@ -68,7 +69,8 @@ def verb(
 
     chosen = _parsed_layers(layers)
     loaded = load_named_model(session, model, store)
-    embeddings = paribus.embed(loaded, inputs, layers=chosen, **options)
+    pairs = options.pop("pairs")
+    embeddings = paribus.embed(loaded, inputs, pairs or None, layers=chosen, **options)
     if target is not None:
         _write(target, embeddings)
         note(f"written to {target}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,12 +18,20 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--file", type=click.Path(path_type=Path), help="File with one text a line; default: stdin.")
+@click.option("--pair", help="Second text of the only TEXT, for a model trained on pairs.")
 @click.option("--top", type=int, default=5, show_default=True, help="Number of tokens for each mask.")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print candidates with ids and probabilities as JSON.")
 @click.pass_obj
 def verb(
-    session: Session, model: str, texts: tuple[str, ...], file: Path | None, top: int, store: Path, as_json: bool
+    session: Session,
+    /,
+    model: str,
+    texts: tuple[str, ...],
+    file: Path | None,
+    store: Path,
+    as_json: bool,
+    **options: Any,
 ) -> int:
     """Predict the masked tokens of a text.
 
@@ -34,8 +42,10 @@ def verb(
     import paribus
 
     inputs = read_texts(texts, file, "TEXT")
+    if options["pair"] is not None and len(inputs) != 1:
+        raise click.UsageError(f"--pair is the second text of one TEXT, got {len(inputs)}")
     loaded = load_named_model(session, model, store)
-    filled = [paribus.fill(loaded, text, top=top, registry=session.registry()) for text in inputs]
+    filled = [paribus.fill(loaded, text, **options, registry=session.registry()) for text in inputs]
     if as_json:
         out_json(
             [

@@ -17,11 +17,11 @@ from paribus.inference.prompts import (
     TextOrIds,
     check_room,
     encode_prompts,
-    encode_text,
     generation_request,
     generation_target,
     require_text,
     resolve_model,
+    text_stream,
 )
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
@@ -63,6 +63,7 @@ class AttentionMaps(NamedTuple):
 def attend(
     model: Model | str | Path,
     text: TextOrIds | None = None,
+    pair: TextOrIds | None = None,
     *,
     source: TextOrIds | None = None,
     kind: Kind | None = None,
@@ -72,12 +73,16 @@ def attend(
 ) -> AttentionMaps:
     """Return the attention weights of a text: self-attention, or cross-attention to a `source` (the alignment matrix).
 
-    The default of a model with a source is `cross`. Such a model generates the text if none is given.
+    The default of a model with a source is `cross`. Such a model generates the text if none is given. A model that was
+    trained on pairs of segments reads a text and its `pair` as such.
     """
     model = resolve_model(model, registry)
     source_path = next(part.cross for part in model.topology.parts if part.path == "body")
     kind = kind or ("self" if source_path is None else "cross")
     _check_inputs(kind, source_path, text, source)
+    if pair is not None and (text is None or source is not None):
+        message = "a pair needs a text, and a model without a source"
+        raise SpecError(Problem(code="unused-option", path="pair", message=message, valid="a text and its pair"))
     training = model.training
     model.eval()
     try:
@@ -86,8 +91,8 @@ def attend(
                 target = generation_target(model, language, source_language)
                 return _with_source(model, kind, text, source, target, registry)
             assert text is not None, "there is a text where there is no source"
-            ids = encode_text(model, text, registry)
-            stream = Stream(torch.tensor([ids], device=model.device))
+            stream = text_stream(model, text, pair, registry)
+            ids = stream.tokens[0].tolist()
             return _attention_maps(model, kind, ids, ids, _weights(model.topology, "body", stream), registry)
     finally:
         model.train(training)

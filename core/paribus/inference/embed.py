@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from paribus.errors import DataError, Problem, SpecError, join_names
 from paribus.inference.decoder import Decoder, pad_ids
-from paribus.inference.prompts import TextOrIds, as_prompts, encode_prompts, position_limit, resolve_model
+from paribus.inference.prompts import TextOrIds, as_prompts, encode_prompts, join_pair, position_limit, resolve_model
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
 from paribus.parts.stack import Stack
@@ -41,9 +42,22 @@ class TextEncoder(NamedTuple):
     suffix: tuple[int, ...]
 
 
+class Row(NamedTuple):
+    """Tokens that a model reads of one text, or of a pair."""
+
+    ids: Sequence[int]
+    is_text: Sequence[bool]  # for each token: not a mark
+    segments: Sequence[int] | None = None
+
+    @property
+    def text(self) -> Iterator[int]:
+        return compress(self.ids, self.is_text)
+
+
 def embed(
     model: Model | str | Path,
     texts: TextOrIds | Sequence[TextOrIds],
+    pairs: TextOrIds | Sequence[TextOrIds] | None = None,
     *,
     layers: int | slice | Sequence[int] = -1,
     combine: Combine = "mean",
@@ -59,27 +73,30 @@ def embed(
     layers, such as `slice(-4, None)`, are combined: by `mean`, `sum` or `concat`. Pooled are the rows of the text
     itself, by `mean`; or the `first` or the `last` that is read, which may be a mark: where rows see both sides, a text
     stands between the marks of one segment if the model was trained on such. Of a model with two stacks, `part` says
-    which; unless it does, it is the one that reads a source.
+    which; unless it does, it is the one that reads a source. With `pairs`, each text is read together with its second
+    one, as a pair of segments that the model was trained on, and the rows of both are pooled.
     """
     _known(pool, combine, batch)
     model = resolve_model(model, registry)
     encoder = _text_encoder(model, part)
     numbers_of_layers = _layers(encoder, layers)
-    ids = encode_prompts(model, as_prompts(texts), registry)
-    _check_lengths(encoder, ids)
+    firsts = encode_prompts(model, as_prompts(texts), registry)
+    seconds = None if pairs is None else encode_prompts(model, as_prompts(pairs), registry)
+    rows = _rows(encoder, firsts, seconds, registry)
+    _check_lengths(encoder, rows)
+    ids = [list(row.text) for row in rows]
     vectors: dict[int, Tensor] = {}
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for numbers in _batches(encoder, ids, batch):
-                batch_ids = [ids[index] for index in numbers]
-                read = _read(encoder, batch_ids, numbers_of_layers, combine, pool)
+            for numbers in _batches(encoder, rows, batch):
+                read = _read(encoder, [rows[index] for index in numbers], numbers_of_layers, combine, pool)
                 vectors.update(zip(numbers, read, strict=True))
     finally:
         model.train(training)
     decode = None if model.text is None else model.text.decode
-    tokens = tuple(() if decode is None else tuple(decode([token]) for token in row) for row in ids)
+    tokens = tuple(() if decode is None else tuple(decode([token]) for token in text) for text in ids)
     ordered = tuple(vectors[index] for index in range(len(ids)))
     return Embeddings(ordered, tuple(map(tuple, ids)), tokens, numbers_of_layers)
 
@@ -135,22 +152,45 @@ def _layers(encoder: TextEncoder, layers: int | slice | Sequence[int]) -> tuple[
     return numbers
 
 
-def _check_lengths(encoder: TextEncoder, ids: Sequence[Sequence[int]]) -> None:
+def _rows(
+    encoder: TextEncoder,
+    texts: Sequence[Sequence[int]],
+    seconds: Sequence[Sequence[int]] | None,
+    registry: Registry | None,
+) -> list[Row]:
+    """Return what the model reads of each text, or of each pair."""
+    before, after = [False] * len(encoder.prefix), [False] * len(encoder.suffix)
+    if seconds is None:
+        return [
+            Row((*encoder.prefix, *text, *encoder.suffix), (*before, *[True] * len(text), *after)) for text in texts
+        ]
+    if len(seconds) != len(texts):
+        message, valid = f"{len(texts)} texts have {len(seconds)} second texts", "one for each text"
+        raise SpecError(Problem(code="wrong-count", path="pairs", message=message, valid=valid))
+    rows = []
+    for first, second in zip(texts, seconds, strict=True):
+        ids, segments = join_pair(encoder.model, first, second, registry)
+        is_text = (*before, *[True] * len(first), *after, *[True] * len(second), *after)
+        rows.append(Row(ids, is_text, segments))
+    return rows
+
+
+def _check_lengths(encoder: TextEncoder, rows: Sequence[Row]) -> None:
     """Raise an error for texts that are empty or longer than the positions."""
     limit = position_limit(encoder.model.topology, encoder.path)
-    mark_count = len(encoder.prefix) + len(encoder.suffix)
     problems: list[Problem] = []
-    for index, row in enumerate(ids):
-        path = f"text {index + 1}"
-        if not row:
+    for index, row in enumerate(rows):
+        path, length = f"text {index + 1}", sum(row.is_text)
+        mark_count = len(row.ids) - length
+        if not length:
             problems.append(
                 Problem(
                     code="empty-text", path=path, message="expected at least one token, got none", valid="at least one"
                 )
             )
-        elif limit is not None and len(row) + mark_count > limit:
+        elif limit is not None and len(row.ids) > limit:
             message = (
-                f"it has {len(row):,} tokens and {mark_count} marks, but the positions of this model end at {limit:,}"
+                f"it has {length:,} tokens and {mark_count} marks, but the positions of this model end at {limit:,}"
             )
             problems.append(
                 Problem(
@@ -161,34 +201,37 @@ def _check_lengths(encoder: TextEncoder, ids: Sequence[Sequence[int]]) -> None:
         raise DataError(*problems)
 
 
-def _batches(encoder: TextEncoder, ids: Sequence[Sequence[int]], batch: int) -> Iterator[list[int]]:
+def _batches(encoder: TextEncoder, rows: Sequence[Row], batch: int) -> Iterator[list[int]]:
     """Yield batches of texts of similar length, or of equal length if padding cannot be masked."""
-    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index].ids))
     groups: dict[int, list[int]] = {}
     can_mask_padding = Decoder(encoder.model.topology, nn.Identity()).can_mask_padding
     for index in order:
-        groups.setdefault(0 if can_mask_padding else len(ids[index]), []).append(index)
+        groups.setdefault(0 if can_mask_padding else len(rows[index].ids), []).append(index)
     for group in groups.values():
         yield from (group[index : index + batch] for index in range(0, len(group), batch))
 
 
 def _read(
-    encoder: TextEncoder, ids: Sequence[Sequence[int]], layers: Sequence[int], combine: Combine, pool: Pool
+    encoder: TextEncoder, rows: Sequence[Row], layers: Sequence[int], combine: Combine, pool: Pool
 ) -> list[Tensor]:
     """Return the vectors of one batch of texts, on the CPU, so that those of many batches fit."""
-    rows = [(*encoder.prefix, *row, *encoder.suffix) for row in ids]
     device = next(encoder.model.parameters()).device
-    by_layer = _hidden(encoder, Stream(*pad_ids(rows, device, on_left=False)), layers)
+    stream = Stream(*pad_ids([row.ids for row in rows], device, on_left=False))
+    segments = [row.segments for row in rows if row.segments is not None]
+    if segments:
+        stream = stream._replace(segments=pad_ids(segments, device, on_left=False)[0])
+    by_layer = _hidden(encoder, stream, layers)
     states = [by_layer[layer] for layer in layers]
     hidden = torch.cat(states, -1) if combine == "concat" else sum(states[1:], states[0])
     hidden = (hidden / len(states) if combine == "mean" else hidden).cpu()
     hidden_states: list[Tensor] = []
     for text_states, row in zip(hidden, rows, strict=True):
         if pool in ("first", "last"):
-            hidden_states.append(text_states[0 if pool == "first" else len(row) - 1].clone())
+            hidden_states.append(text_states[0 if pool == "first" else len(row.ids) - 1].clone())
             continue
-        text = text_states[len(encoder.prefix) : len(row) - len(encoder.suffix)]
-        hidden_states.append(text.mean(0) if pool == "mean" else text.clone())
+        text = text_states[: len(row.ids)][torch.tensor(row.is_text)]
+        hidden_states.append(text.mean(0) if pool == "mean" else text)
     return hidden_states
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from paribus.errors import DataError, Problem, SpecError, join_names
-from paribus.inference.prompts import TextOrIds, encode_text, require_text, resolve_model, vocabulary_size
+from paribus.inference.prompts import TextOrIds, require_text, resolve_model, text_stream, vocabulary_size
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import IGNORED, Batch, Stream
 from paribus.registry import Registry
@@ -25,11 +25,17 @@ class Candidate(NamedTuple):
 
 
 def fill(
-    model: Model | str | Path, text: TextOrIds, *, top: int = 5, registry: Registry | None = None
+    model: Model | str | Path,
+    text: TextOrIds,
+    pair: TextOrIds | None = None,
+    *,
+    top: int = 5,
+    registry: Registry | None = None,
 ) -> tuple[tuple[Candidate, ...], ...]:
     """Return the `top` most probable tokens of each `<mask>` of a text, the most probable first.
 
-    The text may also be a list of ids. All masks are filled independently, in one pass.
+    The text may also be a list of ids, or a text and its `pair`, for a model that was trained on pairs of segments. All
+    masks are filled independently, in one pass.
     """
     if top < 1:
         raise SpecError(
@@ -37,14 +43,15 @@ def fill(
         )
     model = resolve_model(model, registry)
     mask = _mask(model, text, registry)
-    ids = encode_text(model, text, registry, joined=mask)
+    stream = text_stream(model, text, pair, registry, joined=mask)
+    ids = stream.tokens[0].tolist()
     positions = [position for position, token in enumerate(ids) if token == mask]
     if not positions:
         message = "expected at least one `<mask>`, got none"
         raise DataError(
             Problem(code="missing-mask", path="text", message=message, valid="`<mask>` in place of a token")
         )
-    best = _scores(model, ids, positions).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
+    best = _scores(model, stream, positions).double().softmax(-1).topk(min(top, vocabulary_size(model)), dim=-1)
     decode = None if model.text is None else model.text.decode
     return tuple(
         tuple(
@@ -66,11 +73,10 @@ def _mask(model: Model, text: TextOrIds, registry: Registry | None) -> int:
     return specials["mask"]
 
 
-def _scores(model: Model, ids: Sequence[int], positions: Sequence[int]) -> Tensor:
+def _scores(model: Model, stream: Stream, positions: Sequence[int]) -> Tensor:
     """Return the scores (N, V) of the first objective that predicts masked tokens."""
-    device, training = model.device, model.training
-    rows, pick = torch.tensor([ids], device=device), torch.tensor([positions], device=device)
-    streams = {part.path: Stream(rows) for part in model.topology.parts}
+    training, pick = model.training, torch.tensor([positions], device=model.device)
+    streams = {part.path: stream for part in model.topology.parts}
     targets = {name: {"pick": pick, "labels": torch.full_like(pick, IGNORED)} for name in model.trained}
     model.eval()
     try:

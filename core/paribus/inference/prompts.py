@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from paribus.assembly.cost import scores_the_vocabulary
@@ -16,6 +17,7 @@ from paribus.inference.decoder import Decoder
 from paribus.inference.generation_config import GenerationConfig
 from paribus.models.assemble import load_corpus, load_model
 from paribus.models.lightning_module import Model
+from paribus.parts.batch import Stream
 from paribus.registry import Registry, installed
 from paribus.slots.objective import GenerationTarget, Objective, Prompt
 from paribus.slots.position import Position
@@ -265,6 +267,44 @@ def encode_text(
         ids = [token for token in (marks[0], *ids, marks[1]) if token is not None]
     check_room(model, ids)
     return ids
+
+
+def text_stream(
+    model: Model,
+    text: TextOrIds,
+    pair: TextOrIds | None = None,
+    registry: Registry | None = None,
+    *,
+    joined: int | None = None,
+) -> Stream:
+    """Return a text as a stream (1, T), or two as the pair of segments that the model was trained on."""
+    if pair is None:
+        return Stream(torch.tensor([encode_text(model, text, registry, joined=joined)], device=model.device))
+    texts = [
+        _joined(model, each, joined, registry) if isinstance(each, str) and joined is not None else each
+        for each in (text, pair)
+    ]
+    first, second = encode_prompts(model, texts, registry)
+    ids, segments = join_pair(model, first, second, registry)
+    check_room(model, ids)
+    stream = Stream(torch.tensor([ids], device=model.device))
+    return stream if segments is None else stream._replace(segments=torch.tensor([segments], device=model.device))
+
+
+def join_pair(
+    model: Model, first: Sequence[int], second: Sequence[int], registry: Registry | None = None
+) -> tuple[list[int], list[int] | None]:
+    """Return `[cls] A [sep] B [sep]` of two texts, and the segment of each token if the embedding has two or more."""
+    is_causal = next(part.causal for part in model.topology.parts if part.path == "body")
+    if is_causal or not any(model.objective(name).traits.get("segments") for name in model.trained):
+        message = f"a model that was trained for {join_names(model.trained)} reads no pairs of texts"
+        valid = "an encoder that was trained on segments, such as bert or albert"
+        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid=valid))
+    specials = require_text(model, registry).vocabulary.specials
+    start, separator = ([specials[name]] if name in specials else [] for name in ("cls", "sep"))
+    before, after = [*start, *first, *separator], [*second, *separator]
+    segments = [0] * len(before) + [1] * len(after)
+    return before + after, segments if model.spec["embedding"].get("segments", 0) > 1 else None
 
 
 def _joined(model: Model, text: str, token: int, registry: Registry | None) -> str:

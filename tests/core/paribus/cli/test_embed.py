@@ -96,3 +96,17 @@ def test_help_needs_no_torch() -> None:
         "assert not {'torch', 'lightning', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.thorough
+def test_pairs_of_texts_are_read_by_three_commands(cli: Cli, bert: str) -> None:
+    document = json.loads(cli("embed", bert, "Two", "Both", "--pair", "one", "--pair", "other", "--json").out)
+    expected = paribus.embed(bert, ["Two", "Both"], ["one", "other"])
+    assert torch.allclose(torch.tensor(document["texts"][1]["vectors"]), expected.vectors[1])
+    maps = json.loads(cli("attend", bert, "Two", "Both", "--json").out)
+    assert tuple(maps["key_tokens"]) == paribus.attend(bert, "Two", "Both").key_tokens
+    ((mask,),) = [
+        text["masks"] for text in json.loads(cli("fill-mask", bert, "<mask>", "--pair", "Both", "--json").out)
+    ]
+    assert mask[0]["probability"] == pytest.approx(paribus.fill(bert, "<mask>", "Both")[0][0].probability)
+    assert cli("fill-mask", bert, "<mask>", "a <mask>", "--pair", "Both").code == 2
