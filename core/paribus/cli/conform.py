@@ -74,6 +74,9 @@ def _reference(file: Path) -> Any:
     """Return the function `reference` of a Python file, or functions by name."""
     from paribus.registry.plugin_loading import summarize_error
 
+    if not file.is_file():
+        message, valid = "this file does not exist", "a Python file that defines `reference`"
+        raise SpecError(Problem(code="bad-reference", location=str(file), message=message, valid=valid))
     try:
         names = runpy.run_path(str(file))
     except Exception as error:
