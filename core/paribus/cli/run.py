@@ -218,7 +218,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     values: dict[str, Any] = {
         key: value for key, value in row._asdict().items() if key not in ("stage", "setting", "free_bytes") or value
     }
-    document = {**values, "seconds_per_trial": row.seconds_per_trial}
+    document = {**values, "faults": dict(row.faults), "seconds_per_trial": row.seconds_per_trial}
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in document.items()
     }

@@ -19,6 +19,7 @@ from paribus.assembly.devices import fork_generators
 
 DAY: Final = 86400  # seconds
 HOURS: Final = 5 * 3600 + 17 * 60 + 41.3  # in seconds
+LIBRARIES: Final = ("TORCH", "PYTORCH", "TRITON", "CUDA", "NCCL")  # which set variables when they first compile
 CLOCKS: Final = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 
 
@@ -34,7 +35,7 @@ def process_settings() -> dict[str, object]:
         "the default dtype": torch.get_default_dtype(),
         "the number of threads": torch.get_num_threads(),
         "the precision of products": torch.get_float32_matmul_precision(),
-        "the environment": dict(os.environ),
+        "the environment": {name: value for name, value in os.environ.items() if not name.startswith(LIBRARIES)},
         "the working directory": Path.cwd(),
     }
 

@@ -100,7 +100,7 @@ def test_errors_of_component_constructors_are_reported(cli: Cli) -> None:
 )
 def test_what_a_training_would_refuse_is_refused(cli: Cli, word: str, code: str) -> None:
     result = cli("check", "bert-tiny", word)
-    assert result.code == 1
+    assert result.code == 2
     assert f"error[{code}]" in result.err
 
 

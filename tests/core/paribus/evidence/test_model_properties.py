@@ -244,13 +244,16 @@ def test_a_clock_that_is_read_late_in_training_is_found(train_late: TrainLate, m
     assert "loss" in properties[NOT_REPEATABLE]
 
 
+@pytest.mark.parametrize(
+    ("variable", "found"), [("PARIBUS_STEPS", ["the environment"]), ("TORCHINDUCTOR_STEPS", [])], ids=["own", "torch"]
+)
 def test_a_setting_of_the_process_that_a_step_changes_is_found(
-    train_late: TrainLate, monkeypatch: pytest.MonkeyPatch
+    variable: str, found: list[str], train_late: TrainLate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def values(self: HandMade, v: torch.Tensor) -> torch.Tensor:
-        os.environ["PARIBUS_STEPS"] = os.environ["PARIBUS_STEPS"] + "1"
+        os.environ[variable] += "1"
         return v
 
-    monkeypatch.setenv("PARIBUS_STEPS", "")
+    monkeypatch.setenv(variable, "")
     monkeypatch.setattr(HandMade, "values", values)
-    assert train_late()[0]["settings"] == ["the environment"]
+    assert train_late()[0]["settings"] == found
