@@ -224,8 +224,11 @@ def _common_batches(pair: TrialPair, is_varied: bool) -> Iterator[Finding]:
 
 
 def _optimizer_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[Finding]:
-    """Yield tensors that are trained with another learning rate or weight decay."""
+    """Yield tensors that are trained with another learning rate or weight decay, and how many are frozen."""
     baseline, variant = (entry.certificate.get("optimizer_options") or {} for entry in pair)
+    if touches(pair.varied, ("freeze",)) and baseline and variant:
+        trained = sum(path in variant for path in tensors.shared)
+        yield "confirmed", f"{trained} of {len(tensors.shared)} tensors trained"
     if not baseline or not variant or touches(pair.varied, ("optimizer", "schedule", "trainer")):
         return
     differing = [

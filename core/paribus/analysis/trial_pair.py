@@ -13,7 +13,7 @@ DATA: Final = ("objective", "corpus", "tokenizer", "data", "dims.length", "dims.
 UPDATES: Final = ("optimizer", "schedule")
 """Options that apply after the gradients of a step. If only these are varied, the first gradients are equal."""
 
-TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout")
+TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropout", "freeze")
 """Options that need not change the outputs of an untrained model."""
 
 TIME_LIMIT: Final = "trainer.max_time"

@@ -1,4 +1,4 @@
-"""The kinds of verdicts, and their words in tables."""
+"""The kinds of verdicts, which `verdicts` decides, and their words in tables."""
 
 from __future__ import annotations
 

@@ -222,6 +222,7 @@ def _needs_range(
 def _kind(
     paired: PairedDifferences, bounds: tuple[float, float] | None, *, better: Better, margin: float | None
 ) -> Kind:
+    """Return the kind of a verdict: better, worse, equivalent, …"""
     if paired.diverged or paired.baseline_diverged:
         return "diverged"
     if len(paired.differences) > 1 and not any(paired.differences):

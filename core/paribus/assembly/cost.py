@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Load
 from paribus.parts.stack import Stack, Stage
 from paribus.slots.objective import Objective
+from paribus.slots.topology import Part
 
 FAR: Final = 1 << 40  # tokens: more than any attention window
 
@@ -40,11 +41,6 @@ class ModelCost(NamedTuple):
     def flops_per_token(self) -> float:
         """FLOPs of a forward pass; a training step has about three times as many."""
         return self.flops / self.length
-
-    @property
-    def training_flops(self) -> int:
-        """FLOPs of one example: a forward pass, and twice as many for the gradients of activations and parameters."""
-        return 3 * self.flops
 
     def cache_bytes_per_token(self, bytes_an_element: int = 4) -> float:
         return self.state * bytes_an_element / self.length
@@ -82,14 +78,33 @@ def constant_state(model: ModelParts) -> int:
     return 2 * decoding_state(model, FAR) - decoding_state(model, 2 * FAR)
 
 
-def training_flops(model: ModelParts, length: int, teacher: ModelParts | None = None) -> int:
-    """Return the FLOPs of training on one example: three forward passes, and one of the teacher, if any."""
-    return model_cost(model, length).training_flops + (0 if teacher is None else model_cost(teacher, length).flops)
+def training_flops(
+    model: ModelParts, length: int, teacher: ModelParts | None = None, frozen: Collection[str] = ()
+) -> int:
+    """Return the FLOPs of training on one example: a forward pass, its gradients, and a forward pass of the teacher.
+
+    Gradients take twice as many as the forward pass, and less where parameters are frozen, given by their paths.
+    """
+    trained = {id(parameter): path for path, parameter in _trained_parameters(model.children(), frozen)}
+    flops = sum(share.flops + _backward_flops(share, trained) for share in _shares(model, length))
+    return flops + (0 if teacher is None else model_cost(teacher, length).flops)
 
 
-def count_parameters(children: Mapping[str, nn.Module]) -> int:
-    """Return the number of parameters; tied tensors count once."""
-    return sum({id(p): p.numel() for child in children.values() for p in child.parameters()}.values())
+def count_parameters(children: Mapping[str, nn.Module], frozen: Collection[str] = ()) -> int:
+    """Return the number of parameters, or of those that are not frozen; tied tensors count once."""
+    return sum(parameter.numel() for _, parameter in _trained_parameters(children, frozen))
+
+
+def _trained_parameters(
+    children: Mapping[str, nn.Module], frozen: Collection[str]
+) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield each parameter that is not frozen, by the first of its paths."""
+    seen: set[int] = set()
+    for name, child in children.items():
+        for path, parameter in child.named_parameters(prefix=name):
+            if id(parameter) not in seen and path not in frozen:
+                yield path, parameter
+            seen.add(id(parameter))
 
 
 class TokenCounts(NamedTuple):
@@ -118,8 +133,32 @@ def tokens_per_part(model: ModelParts, length: int) -> dict[str, TokenCounts]:
     }
 
 
+class _Share(NamedTuple):
+    """Cost of one component in one place."""
+
+    path: str  # of its line
+    modules: tuple[nn.Module, ...]
+    flops: int = 0
+    state: int = 0
+    part: Part | None = None  # None: of the embedding, or of an objective
+    layer: int | None = None
+    tokens: int | None = None  # None: all of its products are with parameters
+
+
 def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
     counted: set[int] = set()  # a tied tensor is counted at its first use
+    lines: dict[str, CostLine] = {}
+    for share in _shares(model, length):
+        line = lines.get(share.path, CostLine(share.path, 0, 0, 0))
+        count = sum(_count_new(module, counted) for module in share.modules)
+        lines[share.path] = CostLine(
+            share.path, line.parameters + count, line.flops + share.flops, line.state + share.state
+        )
+    children = {name for name, _ in model.topology.named_children()} - {"embedding"}  # with what no part counts
+    return (line for path, line in lines.items() if line.parameters or path not in children)
+
+
+def _shares(model: ModelParts, length: int) -> Iterator[_Share]:
     counts = tokens_per_part(model, length)
     embedding = model.topology.embedding
     flops = embedding.cost(Load(length, length, head_positions=scored_positions(model, length))).flops
@@ -127,18 +166,16 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
         tokens = sum(counts[part.path])
         flops += embedding.stack_part_cost(stage.input_shape, Load(tokens, tokens)).flops
     stage_embeddings = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
-    yield CostLine("embedding", sum(_count_new(module, counted) for module in (embedding, *stage_embeddings)), flops, 0)
+    yield _Share("embedding", (embedding, *stage_embeddings), flops)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         tokens = counts[part.path].tokens
         trains = Load(sum(counts[part.path]), tokens, memory=counts[part.cross].tokens if part.cross else 0)
         decodes = Load(length, length, memory=length if part.cross else 0) if part.causal else None
-        for share in stage.costs(trains, decodes):
-            count = sum(_count_new(module, counted) for module in share.modules)
-            yield CostLine(f"{part.path}.{share.name}", count, share.flops, share.state)
+        for cost in stage.costs(trains, decodes):
+            fewest = min(trains.queries, trains.memory or trains.queries)
+            yield _Share(f"{part.path}.{cost.name}", cost.modules, cost.flops, cost.state, part, cost.layer, fewest)
     for name, child in model.topology.named_children():
-        remaining = _count_new(child, counted)
-        if remaining:
-            yield CostLine(name, remaining, 0, 0)  # modules of the topology itself
+        yield _Share(name, (child,))  # modules of the topology itself
     for name in model.objectives:
         objective = _objective(model, name)
         flops = objective.cost(Load(length, length, head_positions=objective.head_positions(length))).flops
@@ -146,7 +183,34 @@ def _lines(model: ModelParts, length: int) -> Iterator[CostLine]:
             flops += objective.last_layer_reruns * _last_layer_flops(
                 model, counts["body"].tokens, objective.head_positions(length)
             )
-        yield CostLine(f"objectives.{name}", _count_new(objective, counted), flops if name in model.trained else 0, 0)
+        yield _Share(f"objectives.{name}", (objective,), flops if name in model.trained else 0)
+
+
+def _backward_flops(share: _Share, trained: Mapping[int, str]) -> int:
+    """Return at most as many FLOPs as the gradients of a component take, where `trained` has ids and paths.
+
+    Gradients of activations are needed if the component, or one before it, is trained, where all of the embedding
+    counts as before the parts. A weight takes two FLOPs for each token, and the other products are of two activations,
+    such as scores of attention.
+    """
+    part, layer = share.part, share.layer
+    if part is not None and not any(_is_before(path, part, layer) for path in trained.values()):
+        return 0
+    sizes = {id(each): each.numel() for module in share.modules for each in module.parameters() if each.ndim > 1}
+    total = sum(sizes.values())
+    with_weights = share.flops if share.tokens is None else min(share.flops, 2 * share.tokens * total)
+    untrained = sum(size for key, size in sizes.items() if key not in trained)
+    return 2 * share.flops - (with_weights * untrained // total if total else 0)
+
+
+def _is_before(path: str, part: Part, layer: int | None) -> bool:
+    """Return whether a parameter is in what a component of a part depends on, or beside it in its layer."""
+    place, *rest = path.split(".")
+    if place != part.path:
+        return place in ("embedding", part.cross)
+    if layer is None or rest[0] != "layers":
+        return rest[0] != "norm"  # the last
+    return int(rest[1]) <= layer
 
 
 def _last_layer_flops(model: ModelParts, tokens: int, queries: int) -> int:

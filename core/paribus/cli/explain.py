@@ -47,6 +47,7 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
         "study": tuple(STUDY_OPTIONS.values()),
         "dims": fields.DIMS,
         "data": fields.DATA,
+        "freeze": fields.FREEZE_OPTIONS,
         "dropout": (fields.DROPOUT,),
         "seed": (fields.SEED,),
     }

@@ -10,7 +10,7 @@ import click
 from paribus.cli.console import Session, out, out_json, refuse_repeated, table, wrapped
 from paribus.cli.list import first_line
 from paribus.errors import EXIT_OK
-from paribus.specs.fields import SUMMED
+from paribus.specs.fields import FREEZE_OPTIONS, SUMMED
 
 if TYPE_CHECKING:
     from paribus.assembly.build import ModelParts
@@ -114,6 +114,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
         "kernels": kernels,
         "float32": _float32_reasons(plain, model, registry),
         "teacher": _teacher(plain, registry),
+        "frozen_parameters": _frozen(plain, model),
         "lines": [line._asdict() for line in counted.lines],
         "spec": plain,
     }
@@ -155,6 +156,15 @@ def _teacher(spec: Mapping[str, Any], registry: Registry) -> int | None:
     return count_parameters(meta_model(resolved(unbound(teacher_spec), registry=registry), registry).children())
 
 
+def _frozen(spec: Mapping[str, Any], model: ModelParts) -> int:
+    """Count the parameters that are never trained."""
+    from paribus.assembly.cost import count_parameters
+    from paribus.assembly.freezing import untrained_parameters
+
+    children = model.children()
+    return count_parameters(children) - count_parameters(children, untrained_parameters(model, spec.get("freeze")))
+
+
 def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | None, index: Index) -> list[str]:
     summaries = [left_summary] if right_summary is None else [left_summary, right_summary]
     paths = list(dict.fromkeys(line["path"] for summary in summaries for line in summary["lines"]))
@@ -170,7 +180,11 @@ def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | N
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         if summary["teacher"] is not None:
             lines.append(f"teacher{side}: {summary['teacher']:,} parameters, frozen, not counted above")
-    lines += wrapped("FLOPs are of a forward pass; a training step takes about three times as many")
+        if summary["frozen_parameters"]:
+            trained = summary["parameters"] - summary["frozen_parameters"]
+            lines.append(f"frozen{side}: {summary['frozen_parameters']:,} parameters; {trained:,} are trained")
+    less = ", and less where parameters are frozen" if any(each["frozen_parameters"] for each in summaries) else ""
+    lines += wrapped(f"FLOPs are of a forward pass; a training step takes about three times as many{less}")
     if right_summary is not None:
         lines += ["", "differences:"]
         differences = spec_differences(left_summary["spec"], right_summary["spec"], index)
@@ -253,7 +267,8 @@ def format_value(value: Any, slot: str, index: Index) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         entry = index.entries.get(slot, {}).get(str(value.get("name", "")))
-        options = {option.name: option for option in entry.options} if entry is not None else {}
+        declared = FREEZE_OPTIONS if slot == "freeze" else () if entry is None else entry.options
+        options = {option.name: option for option in declared}
         return f"{value.get('name', '')}{_options_text(value, options, index)}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return "[" + ", ".join(format_value(item, slot, index) for item in value) + "]"

@@ -1,4 +1,8 @@
-"""Digests that show that two trials differ in the varied options and in nothing else."""
+"""Digests that show that two trials differ in the varied options and in nothing else.
+
+They are taken in `train`: by `trial` before the first step, by `trial_callback` at each step, by `trial_result` at the
+end.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from paribus.models.states import (
     pack_optimizer,
     tied_names,
 )
-from paribus.models.tensor_file import file_digest, pack, read_tensors, unpack, write_tensors
+from paribus.models.tensor_file import contents_digest, pack, read_tensors, unpack, write_tensors
 from paribus.storage.atomic import (
     DAMAGED_SUFFIX,
     FILES,
@@ -175,7 +175,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 def parameter_digest(model: nn.Module) -> str:
     """Return the SHA-256 of a model's parameters and persistent buffers: names, ties, types, shapes and bytes."""
     named = named_tensors(model)
-    return file_digest(
+    return contents_digest(
         {name: full_tensor(tensor) for name, tensor in distinct_tensors(named).items()}, tied_names(named)
     )
 
@@ -184,7 +184,7 @@ def optimizer_digest(optimizer: torch.optim.Optimizer, model: nn.Module) -> str:
     """Return the SHA-256 of an optimizer's state and hyperparameters, each by the name of its parameter."""
     tensors: dict[str, Tensor] = {}
     document = pack_optimizer(optimizer, model, tensors)
-    return file_digest(tensors, document)
+    return contents_digest(tensors, document)
 
 
 def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:

@@ -15,6 +15,7 @@ from torchmetrics import Metric
 from paribus.assembly.build import ModelParts
 from paribus.assembly.devices import move_batch, seed_generators
 from paribus.assembly.forward_pass import BatchForward
+from paribus.assembly.freezing import frozen_parameters
 from paribus.datamodule.examples import form_batch
 from paribus.errors import Problem, SpecError
 from paribus.models.distributed import is_sharded, shard
@@ -74,6 +75,10 @@ class Model(LightningModule):
         self.completed_steps = 0  # before this fit, in a resumed run
         self.optimizer = optimizer
         self._schedule = schedule
+        freeze = spec.get("freeze") or {}
+        self.frozen = frozen_parameters(assembled, freeze)  # paths
+        self.frozen_steps: int | None = freeze.get("steps")  # None: they are never trained
+        self._set_frozen(self.frozen_steps is None)  # else when training starts, since the optimizer needs all
         self.parameter_info: dict[str, ParameterInfo] = {}  # by path, as the initialisation received it
         self.transferred_tensors: Mapping[str, str] = {}  # conversion of each tensor from a saved model, by path
         self.source_sha256 = ""  # of that saved model
@@ -89,6 +94,11 @@ class Model(LightningModule):
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device
         self._summed = 0
+
+    def _set_frozen(self, is_frozen: bool) -> None:
+        for path, parameter in self.named_parameters() if self.frozen else ():
+            if path in self.frozen:
+                parameter.requires_grad_(not is_frozen)
 
     @property
     def assembled(self) -> ModelParts:
@@ -232,6 +242,10 @@ class Model(LightningModule):
         self.flops = None  # unknown after training by a Trainer other than a trial's
         self.zero_grad()
 
+    def on_train_start(self) -> None:
+        if self.frozen_steps is not None:
+            self._set_frozen(self.completed_steps < self.frozen_steps)
+
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         trainer = self.trainer
         if batch_idx % trainer.accumulate_grad_batches == 0:
@@ -240,6 +254,8 @@ class Model(LightningModule):
             self.draw_seed = key32(self.seed, "step", step, trainer.global_rank)
             seed_generators(self.draw_seed, self.device)
             self.step_loss, self.step_counts = None, {}
+            if step == self.frozen_steps:
+                self._set_frozen(False)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss, counts = self.loss_and_counts(batch)

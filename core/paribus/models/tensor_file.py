@@ -81,7 +81,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, body
 
 
-def file_digest(tensors: Mapping[str, Tensor], document: Json) -> str:
+def contents_digest(tensors: Mapping[str, Tensor], document: Json) -> str:
     """Return the SHA-256 of a document and of each tensor's name, type, shape and bytes, in the order of the names."""
     sha = hashlib.sha256(canonical_json(document))
     for name in sorted(tensors):

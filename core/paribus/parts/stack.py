@@ -99,12 +99,13 @@ def call_layer(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> 
 
 
 class ComponentCost(NamedTuple):
-    """Cost of one kind of component over all its places in a part: a line of a summary."""
+    """Cost of a component of a part. Those of one name are a line of a summary."""
 
     name: str  # kind of component
     modules: tuple[nn.Module, ...]  # parameters counted here, unless counted before
     flops: int = 0  # floating-point operations
     state: int = 0  # elements of decoding state
+    layer: int | None = None  # None: of several layers, or of none
 
 
 class Stage(nn.Module, ABC):
@@ -314,10 +315,10 @@ class Stack(Stage):
         """Return the costs slot by slot, then of positions, then of the rest, which are norms."""
         layers = cast("list[Layer]", list(self.layers))
         for name in self.shape.sublayers:
-            components: list[Any] = [getattr(layer, name) for layer in layers]
-            flops = sum(component.cost(trains).flops for component in components)
-            state = sum(component.cost(decodes).state for component in components) if decodes is not None else 0
-            yield ComponentCost(name, tuple(components), flops, state)
+            for index, layer in enumerate(layers):
+                component: Any = getattr(layer, name)
+                state = component.cost(decodes).state if decodes is not None else 0
+                yield ComponentCost(name, (component,), component.cost(trains).flops, state, index)
         positions = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
         yield ComponentCost(
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))

@@ -15,6 +15,7 @@ import torch
 
 from paribus.assembly.cost import ModelCost, model_cost, training_flops
 from paribus.assembly.devices import move_batch, synchronize, training_device
+from paribus.assembly.freezing import untrained_parameters
 from paribus.evidence.provenance import peak_memory, reset_peak_memory
 from paribus.evidence.step_checks import StepChecks
 from paribus.models.assemble import meta_model
@@ -161,7 +162,8 @@ def _untimed_sample(spec: Mapping[str, Any], registry: Registry, shortage: Short
     """Return the costs without timings, and the predicted memory."""
     needed, free = shortage or (step_memory(spec, registry).total, 0)
     model, length = meta_model(spec, registry), spec["dims"]["length"]
-    flops = training_flops(model, length) if spec.get("teacher") is None else math.nan
+    frozen = untrained_parameters(model, spec.get("freeze"))
+    flops = training_flops(model, length, frozen=frozen) if spec.get("teacher") is None else math.nan
     return Sample(model_cost(model, length), flops, math.nan, math.nan, math.nan, needed, free)
 
 
@@ -193,7 +195,7 @@ def _timed_sample(spec: Mapping[str, Any], registry: Registry) -> Sample:
     teacher = None if model.teacher is None else model.teacher.assembled
     return Sample(
         model_cost(model.assembled, length),
-        training_flops(model.assembled, length, teacher),
+        training_flops(model.assembled, length, teacher, untrained_parameters(model.assembled, spec.get("freeze"))),
         startup,
         seconds[TIMED // 2],
         evaluation,

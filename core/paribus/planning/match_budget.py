@@ -245,11 +245,20 @@ def resolve_with_budget(
     for stage in study.stages:
         budget = stage.budget or study.budget
         if "flops" in budget:
+            _check_frozen_steps(specs[stage.name])
             location = study.location(("stages", stage.names[0], "budget") if stage.budget else ("budget",))
             label = f"{variant.name} in {stage.name}" if stage.name else variant.name
             flops = flops_per_step(specs[stage.name])
             steps[stage.name] = steps_for(budget["flops"], flops, variant=label, location=location)
     return resolve(study, variant, index, changes, memory, steps)
+
+
+def _check_frozen_steps(spec: Mapping[str, Any]) -> None:
+    """Reject steps that differ in FLOPs, of which a budget of FLOPs counts one for all."""
+    if (spec.get("freeze") or {}).get("steps") is not None:
+        message = "the steps before and after it take different FLOPs, and the budget is in FLOPs"
+        valid = "null, or a budget in steps, tokens or seconds"
+        raise SpecError(Problem(code="does-not-fit", path="freeze.steps", message=message, valid=valid))
 
 
 # --- matches on time ---

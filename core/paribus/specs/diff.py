@@ -64,6 +64,8 @@ def holds(value: Any, expected: Any) -> bool:
     """Return whether a resolved value is the expected one: a component by its name or by some of its options."""
     if expected is None or value is MISSING:
         return expected is None  # null leaves the choice to the resolver
+    if isinstance(value, Mapping) and "paths" in value and not isinstance(expected, Mapping):
+        value = value["paths"]  # `freeze: body` is short for {paths: [body]}
     if isinstance(value, list) and not isinstance(expected, list | tuple):
         return len(value) == 1 and holds(value[0], expected)
     if isinstance(expected, Mapping):

@@ -84,6 +84,21 @@ class TrainerArguments:
 
 @final
 @dataclass(frozen=True)
+class Freeze:
+    """Parameters that are not trained."""
+
+    paths: Annotated[
+        tuple[str, ...],
+        "modules or parameters by path; `*` stands for any part of a word, `**` for words",
+        Example(["embedding", "body"]),
+    ] = ()
+    trained: Annotated[tuple[str, ...], "paths of these that are trained all the same", Example(["**.bias"])] = ()
+    layers: Annotated[int, "first layers of each stack, frozen as well", Range(0, 2048)] = 0
+    steps: Annotated[int | None, "first steps, after which all are trained; null: every step", Range(1, 10**12)] = None
+
+
+@final
+@dataclass(frozen=True)
 class Compile:
     """Options of `compile`."""
 
@@ -112,13 +127,14 @@ COMPILE: Final = "compile"  # our own arguments among those of the trainer
 TRAINER_OPTIONS: Final = group_options(TrainerArguments)
 ACTIVATION_CHECKPOINTING, MATMUL_PRECISION, EMA_DECAY = TRAINER_OPTIONS
 COMPILE_OPTIONS: Final = group_options(Compile)
+FREEZE_OPTIONS: Final = group_options(Freeze)
 MAX_STEPS: Final = 10**12
 STEPS: Final = Option("max_steps", Kind("int"), "training steps", (Range(1, MAX_STEPS),), 1)
 
 KEYS: Final = (
     "topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "initialisation",
     "dropout", "objective", "corpus", "tokenizer", "data", "optimizer", "schedule", "trainer", "evaluate", "measure",
-    "parts", "from", "teacher", "seed",
+    "parts", "from", "teacher", "freeze", "seed",
 )  # fmt: skip
 META: Final = ("preset", "paribus", "plugins")  # not in the resolved spec
 

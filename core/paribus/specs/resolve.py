@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, final
 from paribus.errors import join_names
 from paribus.registry import Entry, Index, error_from, index
 from paribus.specs import attention_rules, data_rules, training_rules
-from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, KEYS, META, SEED
+from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, FREEZE_OPTIONS, KEYS, META, SEED
 from paribus.specs.interpolation import resolve_references
 from paribus.specs.load import Source, load
 from paribus.specs.model_sources import SOURCES, resolve_source
 from paribus.specs.part_overrides import resolve_parts
 from paribus.specs.spec_view import SpecView, Violation, view_spec
-from paribus.specs.trainer_options import check_header, division_violations, resolve_trainer, sharding_violations
+from paribus.specs.trainer_options import (
+    check_header,
+    division_violations,
+    freezing_violations,
+    resolve_trainer,
+    sharding_violations,
+)
 from paribus.specs.tree import UNREAD, Keys, Tree, copy_values
 from paribus.specs.values import Validator, check_sizes, resolve_components
 from paribus.storage import atomic
@@ -60,7 +66,14 @@ RULES: Final[tuple[Rule, ...]] = (
     data_rules.options_match_the_corpus,
     data_rules.measure_fits_the_model,
 )
-UNSEEN: Final = ("dropout", "optimizer", "schedule", "trainer", "seed")  # not read by rules; studies vary these most
+UNSEEN: Final = (
+    "dropout",
+    "optimizer",
+    "schedule",
+    "trainer",
+    "freeze",
+    "seed",
+)  # not read by rules; studies vary these most
 _OBJECTS: Final = re.compile(r"_[a-z]+_|hydra(:.*)?")
 NO_DIMS: Final[Mapping[str, Any]] = {}  # for values that depend on no sizes
 
@@ -71,7 +84,7 @@ def spec(name_or_path: Source, *overrides: str, registry: Registry | Index | Non
     `paribus.spec("bert-tiny", "attention=gqa", "attention.kv_heads=2")`. With `corpus=null`, it is the spec of a model
     for batches of your own.
     """
-    return freeze(resolved(name_or_path, *overrides, registry=registry, optional=("corpus",)))
+    return read_only(resolved(name_or_path, *overrides, registry=registry, optional=("corpus",)))
 
 
 def resolved(
@@ -82,7 +95,7 @@ def resolved(
     return check(load(source, overrides, index), index, optional=optional)
 
 
-def freeze(resolved: Mapping[str, Any]) -> DictConfig:
+def read_only(resolved: Mapping[str, Any]) -> DictConfig:
     """Return a resolved spec as a read-only DictConfig."""
     from omegaconf import OmegaConf
 
@@ -138,7 +151,11 @@ def check(
         visible = {key: value for key, value in resolved.items() if key not in UNSEEN}
         for problem in cache.violations(visible, partial(_judge, validator, topology, visible)):
             validator.add_error(*problem)
-        for problem in (*sharding_violations(index, resolved), *division_violations(resolved)):
+        for problem in (
+            *sharding_violations(index, resolved),
+            *division_violations(resolved),
+            *freezing_violations(resolved),
+        ):
             validator.add_error(*problem)
     if validator.problems:
         raise error_from(validator.problems)
@@ -172,6 +189,8 @@ def _resolve_keys(
     resolved["data"] = cache.read(validator, ("data",), data_options, dims, read_value)
     read_value = partial(resolve_trainer, validator, data)
     resolved["trainer"] = cache.read(validator, ("trainer",), data.get("trainer"), NO_DIMS, read_value)
+    if data.get("freeze") is not None:
+        resolved["freeze"] = _freeze(validator, data["freeze"])
     resolved["evaluate"] = _read_list(validator, data, "evaluate", "objective", dims)
     if data.get("measure") is not None:
         resolved["measure"] = _read_list(validator, data, "measure", "measure", dims)
@@ -218,6 +237,13 @@ def _dims(validator: Validator, data: Mapping[str, Any]) -> dict[str, Any]:
     dims = validator.read_options(DIMS, dims_node, ("dims",), {})
     check_sizes(validator, dims, ("dims",))
     return dims
+
+
+def _freeze(validator: Validator, node: Any) -> Any:
+    """Read `freeze`: paths, or a mapping of options. Which paths there are, only the model knows."""
+    names = f"paths of modules or parameters, or {join_names(option.name for option in FREEZE_OPTIONS)}"
+    options = {"paths": node} if isinstance(node, str | list) else validator.as_mapping(node, ("freeze",), names)
+    return UNREAD if options is None else validator.read_options(FREEZE_OPTIONS, options, ("freeze",), NO_DIMS)
 
 
 def _topology(validator: Validator, data: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:

@@ -137,6 +137,20 @@ def division_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
         yield Violation("empty-micro-batch", place, message, f"a `data.batch` of at least {shares * processes}")
 
 
+def freezing_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """Yield a violation if `freeze.steps` is not less than the steps of the training, or used on several devices."""
+    freeze, trainer = (value if isinstance(value := spec.get(key), Mapping) else {} for key in ("freeze", "trainer"))
+    steps, max_steps = freeze.get("steps"), trainer.get("max_steps")
+    if not isinstance(steps, int):
+        return
+    if isinstance(max_steps, int) and steps >= max_steps:
+        message = f"got {steps:,}, but the training has {max_steps:,} steps"
+        yield Violation("out-of-range", ("freeze", "steps"), message, f"< {max_steps:,}, or null for every step")
+    if requested_processes(trainer) != 1 or uses_sharding(trainer):
+        message = "on several devices, the parameters that are trained cannot change during training"
+        yield Violation("does-not-fit", ("freeze", "steps"), message, "null, or one device")
+
+
 def sharding_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
     """Yield a violation if the optimizer does not support sharded parameters."""
     trainer, optimizer = spec.get("trainer"), spec.get("optimizer")

@@ -43,7 +43,7 @@ def budget_changes(budget: Budget, data: Mapping[str, Any], steps: int | None) -
     if "seconds" in budget:
         return [("trainer.max_steps", None), ("trainer.max_time", {"seconds": budget["seconds"]})]
     if "flops" in budget:
-        max_steps: float | None = steps or 1  # until the FLOPs of a step are counted
+        max_steps: float | None = steps or MAX_STEPS  # until the FLOPs of a step are counted
     elif "tokens" in budget:
         batch = (data.get("data") or {}).get("batch", 32)
         length = (data.get("dims") or {}).get("length", 1)

@@ -1,7 +1,7 @@
 """Keys of a study file: one dataclass for each block, whose fields declare the type, description and limits of a key.
 
 `specs.key_blocks` reads a file by these declarations. Rules that relate keys to each other are beside what they are
-about: `parse_vary`, `stages`, `options`.
+about: `parse_vary`, `stages`, `parse_options`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from paribus.assembly.build import ModelParts
 from paribus.assembly.components import Classes
 from paribus.assembly.cost import constant_state, count_parameters, decoding_state, model_cost, training_flops
 from paribus.assembly.devices import move_batch, synchronize, training_device
+from paribus.assembly.freezing import untrained_parameters
 from paribus.models.adapt import initial_model
 from paribus.models.assemble import build_data, load_corpus, meta_model
 from paribus.models.layers import configure_layers, is_compiled_in_part, report_compile_errors
@@ -53,7 +54,9 @@ def flops_per_step(spec: Spec, classes: Classes) -> int:
     teacher_node = spec.get("teacher") or {}
     teacher = meta_model(read_model(teacher_node["name"]).spec, classes) if "name" in teacher_node else None
     examples: int = spec["data"]["batch"]
-    return examples * training_flops(meta_model(spec, classes), spec["dims"]["length"], teacher)
+    model = meta_model(spec, classes)
+    frozen = untrained_parameters(model, spec.get("freeze"))
+    return examples * training_flops(model, spec["dims"]["length"], teacher, frozen)
 
 
 # -- timing ---------------------------------------------------------------------------------------------------------

@@ -20,8 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
 from paribus.assembly.build import ModelParts
-from paribus.assembly.cost import model_cost, scored_positions
+from paribus.assembly.cost import count_parameters, scored_positions
 from paribus.assembly.devices import training_device
+from paribus.assembly.freezing import untrained_parameters
 from paribus.datamodule.synthetic_corpus import COUNT, encode_synthetic_corpus
 from paribus.models.assemble import BYTES_PER_PARAMETER, build_data, meta_model, training_module
 from paribus.models.averaged_weights import average_type
@@ -154,11 +155,12 @@ def rule_of_thumb(spec: Spec, model: ModelParts) -> StepMemory:
         stage = model.topology.stage(part.path)
         weights = SAVED_WEIGHTS * stage.shape.heads * length if "eager" in stage.kernels(queries=length) else 0
         values += stage.shape.layers * length * (SAVED_VALUES * stage.shape.width + weights)
-    parameters = BYTES * model_cost(model, length).parameters
-    moments = (BYTES_PER_PARAMETER // BYTES - 2) * parameters
-    averages = parameters if has_averages(spec) else 0
+    parameters = BYTES * count_parameters(model.children())
+    trained = BYTES * count_parameters(model.children(), untrained_parameters(model, spec.get("freeze")))
+    moments = (BYTES_PER_PARAMETER // BYTES - 2) * trained
+    averages = trained if has_averages(spec) else 0
     activations = int(micro_batch(spec) * values * BYTES)
-    return StepMemory(parameters + averages, parameters, moments, activations, simulated=False)
+    return StepMemory(parameters + averages, trained, moments, activations, simulated=False)
 
 
 def has_averages(spec: Spec) -> bool:

@@ -291,7 +291,7 @@ class _Training:
             "spec": dict(self.spec),
             "result": {
                 **trial_result(self.spec, self.callback, self.trainer, diverged),
-                **training_costs(self.model, self.callback.step * self.data.batch_size, self.previous_flops),
+                **training_costs(self.model, self.callback.step, self.data.batch_size, self.previous_flops),
                 **({} if self.adaptation is None else {"from": self.adaptation.to_json()}),
             },
             "provenance": {

@@ -245,7 +245,8 @@ class TrialCallback(Callback):
         if self.clock.limit is None:
             self.checks.digest_rates(optimizer, self.step)
         if self.step == 0:
-            self.no_gradient = [name for name, _ in self.model.named_parameters()]
+            never_trained = self.model.frozen if self.model.frozen_steps is None else frozenset()
+            self.no_gradient = [name for name, _ in self.model.named_parameters() if name not in never_trained]
         if self.no_gradient:
             self.no_gradient = parameters_without_gradient(self.model, self.no_gradient)
 

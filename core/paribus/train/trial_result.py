@@ -75,10 +75,12 @@ def trial_result(
     return {**result, "digests": digests}
 
 
-def training_costs(model: Model, examples: int, previous: int | None) -> dict[str, int]:
+def training_costs(model: Model, steps: int, batch: int, previous: int | None) -> dict[str, int]:
     """Return the FLOPs of the training, and with those of the model it started from, where they are known."""
     length = model.spec["dims"]["length"]
     teacher = None if model.teacher is None else model.teacher.assembled
     with unsharded(model):
-        flops = examples * training_flops(model.assembled, length, teacher)
+        frozen_steps = steps if model.frozen_steps is None else min(steps, model.frozen_steps)
+        flops = batch * frozen_steps * training_flops(model.assembled, length, teacher, model.frozen)
+        flops += batch * (steps - frozen_steps) * training_flops(model.assembled, length, teacher)
     return {"training_flops": flops, **({} if previous is None else {"total_flops": previous + flops})}

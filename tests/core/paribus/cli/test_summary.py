@@ -192,3 +192,14 @@ def test_a_change_is_printed_as_its_override(index: Index, override: str, key: s
 def test_a_nested_component_is_printed_with_its_options(index: Index) -> None:
     moe = {"name": "moe", "expert": {"name": "glu", "inner": 7}}
     assert "glu(inner=7)" in format_value(moe, "feedforward", index)
+
+
+def test_frozen_parameters_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    frozen = summary(capsys, "bert-tiny", "freeze={paths: '*', trained: objectives}")
+    heads = sum(line["parameters"] for line in frozen["lines"] if line["path"].startswith("objectives."))
+    assert frozen["parameters"] - frozen["frozen_parameters"] == heads
+    assert summary(capsys, "bert-tiny", "freeze={paths: body, steps: 2}")["frozen_parameters"] == 0
+    assert main(["summary", "bert-tiny", "--versus", "freeze=body"]) == 0
+    text = capsys.readouterr().out
+    assert f"{heads:,}" not in text
+    assert "freeze: - → (paths=[body])" in text

@@ -68,7 +68,7 @@ def test_all_mistakes_are_reported_at_once_with_their_locations(
     message = error_text(write(text), "optimizer.lr=.nan", "dropout=1.0")
     keys = "topology, dims, embedding, attention, position, norm, placement, feedforward, initialisation, dropout, "
     keys += "objective, corpus, tokenizer, data, optimizer, schedule, trainer, evaluate, measure, parts, from, "
-    keys += "teacher, seed"
+    keys += "teacher, freeze, seed"
     assert message.splitlines() == [
         f'error[unknown-key] colour (s.yaml:8): unknown key "colour"; valid: {keys}',
         'error[wrong-type] dims.heads (s.yaml:7): expected a whole number, got the text "four"; '

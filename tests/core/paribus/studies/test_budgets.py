@@ -92,6 +92,16 @@ def test_variants_with_equal_flops_take_equally_many_steps(tiny: MakeSpec, regis
     assert result.trials_of("attention=mqa")[0].spec["feedforward"]["inner"] != 64
 
 
+def test_frozen_parameters_pay_for_more_steps(tiny: MakeSpec, registry: Registry) -> None:
+    result = planned(tiny, registry, {"flops": FLOPS}, vary={"freeze": ["body"]}).plan
+    trained, frozen = (result.trials_of(variant.name)[0].spec for variant in result.variants)
+    ratio = flops_per_step(frozen, registry) / flops_per_step(trained, registry)
+    assert 1 / 3 < ratio < 1
+    assert frozen["trainer"]["max_steps"] == pytest.approx(trained["trainer"]["max_steps"] / ratio, abs=1)
+    with raises_problem(SpecError, "does-not-fit", "freeze.steps"):
+        planned(tiny, registry, {"flops": FLOPS}, vary={"freeze": [{"paths": "body", "steps": 1}]})
+
+
 def test_a_budget_below_one_step_is_refused(tiny: MakeSpec, registry: Registry) -> None:
     with raises_problem(SpecError, "out-of-range", "budget.flops", "10"):
         planned(tiny, registry, {"flops": 10})
