@@ -28,6 +28,9 @@ from .inference.generate import GeneratedText as GeneratedText
 from .inference.generate import Generation as Generation
 from .inference.generate import generate as generate
 from .inference.generate import measure as measure
+from .inference.predict import TextPrediction as TextPrediction
+from .inference.predict import WordTag as WordTag
+from .inference.predict import predict as predict
 from .models.adapt import adapt as adapt
 from .parts.attend import Attend as Attend
 from .parts.attention_planner import CrossAttention as CrossAttention
@@ -140,6 +143,7 @@ from .slots.objective import GenerationTarget as GenerationTarget
 from .slots.objective import LossTerm as LossTerm
 from .slots.objective import Objective as Objective
 from .slots.objective import ObjectiveTraits as ObjectiveTraits
+from .slots.objective import Prediction as Prediction
 from .slots.objective import Prompt as Prompt
 from .slots.objective import TrainingExamples as TrainingExamples
 from .slots.optimizer import Optimizer as Optimizer

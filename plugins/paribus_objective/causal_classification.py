@@ -24,7 +24,7 @@ from paribus import (
     Vocabulary,
     labels_of,
 )
-from paribus_objective import class_head, labelled, scoring
+from paribus_objective import class_head, labelled, predictions, scoring
 from paribus_objective.projection import OutputProjection
 
 
@@ -46,6 +46,7 @@ class CausalClassification(Objective):
         "segments": True,
         "needs": ["bos", "sep", "cls", "documents", "labels"],
         "options_from_corpus": {"classes": "least"},
+        "predicts": "class",
     }
     example_lengths = labelled.example_lengths
     skipped_documents = labelled.skipped_documents
@@ -55,6 +56,7 @@ class CausalClassification(Objective):
     head_positions = class_head.one_position
     metrics = class_head.metrics
     update_metrics = class_head.update_metrics
+    predict = predictions.predict_classes
 
     def __init__(
         self,

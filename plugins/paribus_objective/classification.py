@@ -18,7 +18,7 @@ from paribus import (
     Vocabulary,
     labels_of,
 )
-from paribus_objective import class_head, labelled
+from paribus_objective import class_head, labelled, predictions
 
 
 @final
@@ -39,6 +39,7 @@ class Classification(Objective):
         "segments": True,
         "needs": ["cls", "sep", "documents", "labels"],
         "options_from_corpus": {"classes": "least"},
+        "predicts": "class",
         "unembeds": False,
     }
     example_lengths = labelled.example_lengths
@@ -51,6 +52,7 @@ class Classification(Objective):
     head_positions = class_head.one_position
     metrics = class_head.metrics
     update_metrics = class_head.update_metrics
+    predict = predictions.predict_classes
 
     def __init__(
         self,

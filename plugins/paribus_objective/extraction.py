@@ -19,6 +19,7 @@ from paribus import (
     Norms,
     Objective,
     ObjectiveTraits,
+    Prediction,
     Problem,
     Range,
     Role,
@@ -57,6 +58,7 @@ class Extraction(Objective):
         "segments": True,
         "needs": ["cls", "sep", "documents", "pairs", "answers"],
         "unembeds": False,
+        "predicts": "answer",
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
     logits = class_head.logits
@@ -158,6 +160,24 @@ class Extraction(Objective):
         span = torch.stack([best.start, best.end], dim=1) + targets["offset"].unsqueeze(1)
         for name in METRICS:
             metrics[name].update(targets["document"], span, targets["answers"], best.score, best.null_score)
+
+    def predict(self, run: ForwardPass, tokens: Tokens) -> list[Prediction]:
+        """Return the best answer of all windows of each context, in words, or none as `SpanMatch` decides."""
+        assert tokens.targets is not None, "the engine checks that there are pairs"
+        best, document = best_span(self._scores(run), self.max_answer_length), self.windows(tokens).document
+        bounds, documents = np.asarray(tokens.targets.sentences), np.asarray(tokens.targets.documents)
+        results = []
+        for number in range(len(documents) - 1):
+            windows = torch.from_numpy(np.flatnonzero(document == number)).to(best.score.device)
+            window = windows[best.score[windows].argmax()]
+            margin = float(best.score[window] - best.null_score[windows].min())
+            offset = int(run.targets["offset"][window]) + bounds[documents[number]]
+            span = [int(best.start[window]) + offset, int(best.end[window]) + offset]
+            first, last = np.searchsorted(bounds, span, side="right") - 1 - documents[number]
+            is_none = margin < -self.null_threshold
+            answer = (NO_ANSWER, NO_ANSWER) if is_none else (int(first), int(last))
+            results.append(Prediction(answer=answer, score=margin))
+        return results
 
     def _scores(self, run: ForwardPass) -> Tensor:
         """(B, 2, T) scores of the first and the last token; the minimum for tokens that cannot be either."""

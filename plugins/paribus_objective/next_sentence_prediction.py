@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 import torch
 
 from paribus import Draw, Norms, Objective, ObjectiveTraits, Shape, Tokens, TrainingExamples, Vocabulary
-from paribus_objective import class_head, segment_objective
+from paribus_objective import class_head, predictions, segment_objective
 from paribus_objective.segments import MARKS, Array, ChunkCache, SegmentLayout, Span, truncate
 
 
@@ -29,6 +30,7 @@ class NextSentencePrediction(Objective):
         "segments": True,
         "needs": ["cls", "sep", "sentences", "documents"],
         "unembeds": False,
+        "predicts": "class",
     }
     example_count = segment_objective.example_count
     logits = class_head.logits
@@ -39,6 +41,9 @@ class NextSentencePrediction(Objective):
     head_positions = class_head.one_position
     metrics = class_head.accuracy
     update_metrics = class_head.update_metrics
+    class_names: ClassVar[Sequence[str]] = ("next", "other")
+    form_texts = predictions.form_segments
+    predict = predictions.predict_classes
 
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()

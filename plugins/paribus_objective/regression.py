@@ -16,6 +16,7 @@ from paribus import (
     Norms,
     Objective,
     ObjectiveTraits,
+    Prediction,
     Shape,
     Tokens,
     TrainingExamples,
@@ -49,6 +50,7 @@ class Regression(Objective):
         "needs": ["cls", "sep", "documents", "scores"],
         "unembeds": False,
         "squared_error": True,
+        "predicts": "score",
     }
     example_lengths = labelled.example_lengths
     skipped_documents = labelled.skipped_documents
@@ -103,6 +105,9 @@ class Regression(Objective):
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         for name in METRICS:
             metrics[name].update(self._predictions(run), run.targets["scores"])
+
+    def predict(self, run: ForwardPass, tokens: Tokens) -> list[Prediction]:
+        return [Prediction(score=score) for score in self._predictions(run).double().tolist()]
 
     def _predictions(self, run: ForwardPass) -> Tensor:
         """(B,)."""

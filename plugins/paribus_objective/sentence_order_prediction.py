@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 import numpy as np
 import torch
 
 from paribus import Draw, Norms, Objective, ObjectiveTraits, Shape, Tokens, TrainingExamples, Vocabulary
-from paribus_objective import class_head, segment_objective
+from paribus_objective import class_head, predictions, segment_objective
 from paribus_objective.segments import MARKS, Array, ChunkCache, SegmentLayout, Span, truncate
 
 
@@ -29,6 +30,7 @@ class SentenceOrderPrediction(Objective):
         "segments": True,
         "needs": ["cls", "sep", "sentences"],
         "unembeds": False,
+        "predicts": "class",
     }
     example_count = segment_objective.example_count
     example_lengths = segment_objective.example_lengths
@@ -40,6 +42,9 @@ class SentenceOrderPrediction(Objective):
     head_positions = class_head.one_position
     metrics = class_head.accuracy
     update_metrics = class_head.update_metrics
+    class_names: ClassVar[Sequence[str]] = ("in order", "swapped")
+    form_texts = predictions.form_segments
+    predict = predictions.predict_classes
 
     def __init__(self, shape: Shape, vocabulary: Vocabulary, norm: Norms) -> None:
         super().__init__()

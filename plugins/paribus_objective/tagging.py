@@ -26,7 +26,7 @@ from paribus import (
     TrainingExamples,
     Vocabulary,
 )
-from paribus_objective import class_head, labelled, scoring
+from paribus_objective import class_head, labelled, predictions, scoring
 from paribus_objective.segments import MARKS, SegmentLayout, Span
 from paribus_objective.windows import Array, CorpusCache, WordRuns, word_runs
 
@@ -47,6 +47,7 @@ class Tagging(Objective):
         "segments": True,
         "needs": ["cls", "sep", "documents", "tags"],
         "options_from_corpus": {"classes": "least"},
+        "predicts": "tags",
         "unembeds": False,
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
@@ -56,6 +57,7 @@ class Tagging(Objective):
     head_positions = class_head.every_position
     metrics = class_head.metrics
     update_metrics = class_head.update_metrics
+    predict = predictions.predict_tags
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Required, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from paribus.parts.batch import StepInputFunction, Stream
@@ -138,6 +139,15 @@ class ForwardPass(Protocol):
         ...
 
 
+class Prediction(NamedTuple):
+    """What an objective predicts for a text, or for a pair of texts, by the trait `predicts`."""
+
+    classes: Sequence[float] = ()  # class: the probability of each class
+    words: Sequence[Sequence[float]] = ()  # tags: the probability of each tag, for each word of the text
+    score: float | None = None  # score: a number; answer: how much higher it scores than no answer
+    answer: tuple[int, int] | None = None  # answer: first and last word in the second text; -1 and -1: none
+
+
 class ObjectiveTraits(Traits, total=False):
     """Traits of an objective."""
 
@@ -158,6 +168,7 @@ class ObjectiveTraits(Traits, total=False):
     likelihood: bool  # loss is the negative log-likelihood of each token given the tokens before it
     token_terms: list[str]  # terms of the loss whose labels are tokens of the text; the engine counts their frequencies
     squared_error: bool  # loss is a mean squared error, not in nats
+    predicts: Literal["class", "tags", "score", "answer"]  # what `predict` returns; default: it predicts nothing
     unembeds: bool  # scores hidden states against a vocabulary; default: True
     teacher: dict[str, str]  # size of the teacher -> option that sets it, if it differs from the model's
     options_from_corpus: dict[
@@ -178,6 +189,7 @@ class Objective(Component, nn.Module, ABC):
     injects: ClassVar[tuple[str, ...]] = ("shape", "vocabulary", "norm")
     traits: ClassVar[ObjectiveTraits]
     terms: ClassVar[Mapping[str, str]] = {"loss": "labels"}  # term of the loss -> its labels in the targets
+    class_names: ClassVar[Sequence[str]] = ()  # names of its classes, where the corpus does not name them
     captures: Capture = Capture()  # values that it reads of a pass besides the output
     teacher_captures: Capture = Capture()  # the same for the teacher's pass
     last_layer_reruns: int = 0  # number of further passes through the last layer for the positions of its head
@@ -252,6 +264,20 @@ class Objective(Component, nn.Module, ABC):
         None: a model trained for this objective cannot fill masks.
         """
         return None
+
+    def form_texts(self, tokens: Tokens, length: int) -> TrainingExamples:
+        """Return the examples of texts, and of their second texts in `tokens.targets`, in order, to `predict` from.
+
+        A text may take several examples. Their labels mean nothing. By default all examples are formed as in training.
+        """
+        index = torch.arange(self.example_count(tokens, length))
+        return self.form(tokens, length, Draw(0, 0, index))
+
+    def predict(self, run: ForwardPass, tokens: Tokens) -> Sequence[Prediction]:
+        """Return the prediction for each text of `tokens`, whose examples the batch consists of. Called if `predicts`
+        is set.
+        """
+        raise NotImplementedError
 
     def unembed_positions(self, length: int) -> int | None:
         """Return the number of positions scored against the vocabulary; None: all `head_positions`, if `logits` calls

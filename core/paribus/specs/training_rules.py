@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from paribus.errors import join_names
-from paribus.registry import Entry
+from paribus.registry import Entry, Index
 from paribus.specs.fields import CYCLED
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
 from paribus.specs.tree import get_path
@@ -124,6 +124,13 @@ def objectives_combine(facts: SpecView) -> Iterator[Violation]:
         for objective in matching[1:]:
             message = f"{objective} {action}, and so does {matching[0]}"
             yield Violation("does-not-fit", objective.keys, message, "one of the two, or one objective that does both")
+
+
+def provides(index: Index, corpus: Mapping[str, Any], content: str) -> bool:
+    """Return whether a corpus with these options declares a content, such as pairs."""
+    traits = index.entries["corpus"][corpus["name"]].traits
+    option = traits.get("provides_if", {}).get(content)
+    return content in traits.get("provides", []) and (option is None or get_path(corpus, option) not in (None, False))
 
 
 def needs_are_met(facts: SpecView) -> Iterator[Violation]:

@@ -36,6 +36,7 @@ UNHASHED: Final = frozenset(
         "inference/attention_maps",
         "inference/embed",
         "inference/fill_mask",
+        "inference/predict",
     )
 )
 """Files of the engine that cannot change a number of a record."""

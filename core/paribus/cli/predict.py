@@ -1,0 +1,150 @@
+"""`paribus predict`: the class, tags, number or answer that a trained model predicts for new texts."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from paribus.cli.console import Session, load_named_model, note, out, read_texts, store_option, table
+from paribus.errors import EXIT_OK, DataError, Problem, join_names
+
+if TYPE_CHECKING:
+    from paribus.inference.predict import TextPrediction
+
+COLUMNS: Final = "text,pair"
+TOP: Final = 5  # classes that are printed for a single text
+WIDTH: Final = 60  # characters of a text in a table
+
+
+@click.command("predict")
+@click.argument("model")
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--pair", help="Second text of the only TEXT; of a question, the context with the answer.")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="File with one text a line, or a .jsonl file with an object a line; default: lines on stdin.",
+)
+@click.option(
+    "--columns",
+    metavar="TEXT[,PAIR]",
+    help=f"Keys of the text and of its second text in JSON lines, also on stdin; default: {COLUMNS}.",
+)
+@click.option("--objective", help="Objective whose prediction is asked for; default: the first that has one.")
+@click.option("--batch", type=int, default=32, show_default=True, help="Number of texts of a forward pass.")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each text, one a line.")
+@click.pass_obj
+def verb(
+    session: Session,
+    /,
+    model: str,
+    texts: tuple[str, ...],
+    pair: str | None,
+    file: Path | None,
+    columns: str | None,
+    store: Path,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Predict the labels of texts by a trained head.
+
+    `paribus predict 1f3a9c "The film was a delight."`
+
+    MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. It
+    predicts what it was trained for: a class, a tag for each word, a number, or the answer to a question.
+    """
+    import paribus
+
+    first, second = _inputs(texts, pair, file, columns)
+    loaded = load_named_model(session, model, store)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        predictions = paribus.predict(loaded, first, second, registry=session.registry(), **options)
+    for warning in caught:
+        note(f"! {warning.message}")
+    if as_json:
+        for prediction in predictions:
+            out(json.dumps(prediction.to_json(), ensure_ascii=False))
+        return EXIT_OK
+    for line in _lines(predictions):
+        out(line)
+    return EXIT_OK
+
+
+def _inputs(
+    words: Sequence[str], pair: str | None, file: Path | None, columns: str | None
+) -> tuple[list[str], list[str] | None]:
+    """Return the texts, and the second text of each if there are pairs."""
+    rows = read_texts(words, file, "TEXT")
+    if columns is None and (words or file is None or file.suffix != ".jsonl"):
+        if pair is not None and len(rows) != 1:
+            raise click.UsageError(f"--pair is the second text of one TEXT, got {len(rows)}")
+        return rows, None if pair is None else [pair]
+    if words or pair is not None:
+        raise click.UsageError("--columns is for JSON lines of --file or stdin, without TEXT and --pair")
+    names = (columns or COLUMNS).split(",")
+    if len(names) > 2 or not all(names):
+        raise click.UsageError(f"--columns is one name or two with a comma between them, got {columns}")
+    location = "stdin" if file is None else str(file)
+    items = [_item(row, number, names, location) for number, row in enumerate(rows, start=1)]
+    has_pairs = (columns is None and any(len(item) > 1 for item in items)) or (len(names) > 1 and columns is not None)
+    short = [number for number, item in enumerate(items, start=1) if has_pairs and len(item) < 2]
+    if short:
+        raise _invalid(location, short[0], f"it has no `{names[1]}`", f"a text under `{names[1]}` in each line")
+    return [item[0] for item in items], [item[1] for item in items] if has_pairs else None
+
+
+def _item(row: str, number: int, names: Sequence[str], location: str) -> list[str]:
+    """Return the texts of a JSON object, as far as it has them."""
+    try:
+        document = json.loads(row)
+    except json.JSONDecodeError as error:
+        raise _invalid(location, number, f"it is not JSON: {error.msg}", "a JSON object in each line") from error
+    if not isinstance(document, dict):
+        raise _invalid(location, number, "it is no JSON object", f'{{"{names[0]}": "…"}}')
+    if names[0] not in document:
+        valid = f"--columns with one of {join_names(document) or 'its keys'}"
+        raise _invalid(location, number, f"it has no `{names[0]}`", valid)
+    item = [document[name] for name in names if document.get(name) is not None]
+    wrong = [name for name in names if name in document and not isinstance(document[name], str | None)]
+    if wrong:
+        raise _invalid(location, number, f"its `{wrong[0]}` is no text", "a text")
+    return item
+
+
+def _invalid(location: str, number: int, message: str, valid: str) -> DataError:
+    return DataError(Problem(code="invalid-line", location=f"{location}:{number}", message=message, valid=valid))
+
+
+def _lines(predictions: Sequence[TextPrediction]) -> Iterator[str]:
+    """Yield the predictions as a table: of a single text its classes, otherwise a row for each text."""
+    first = predictions[0]
+    if first.tags is not None:
+        for number, prediction in enumerate(predictions):
+            if number:
+                yield ""
+            yield from table([[word, tag, f"{share:.4f}"] for word, tag, share in prediction.tags or ()])
+    elif first.probabilities is not None and len(predictions) == 1:
+        ranked = sorted(first.probabilities.items(), key=lambda item: -item[1])
+        yield from table([[f"{share:.4f}", name] for name, share in ranked[:TOP]])
+    else:
+        yield from table([[*_cells(prediction), _short(prediction.text)] for prediction in predictions])
+
+
+def _cells(prediction: TextPrediction) -> list[str]:
+    if prediction.label is not None:
+        return [f"{prediction.probability:.4f}", prediction.label]
+    if prediction.answer is not None:
+        return [f"{prediction.score:+.2f}", repr(prediction.answer) if prediction.answer else "no answer"]
+    return [f"{prediction.score:.4f}"]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"

@@ -1,0 +1,199 @@
+"""Prediction of labels for new texts: `paribus.predict(model, ["A text."])`."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+import torch
+
+from paribus.assembly.devices import move_batch
+from paribus.datamodule.token_store import encode_documents
+from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
+from paribus.inference.prompts import require_text, resolve_model
+from paribus.models.evaluate import evaluation_mode
+from paribus.models.lightning_module import Model
+from paribus.parts.batch import Batch
+from paribus.registry import Registry, installed
+from paribus.slots.corpus import Document
+from paribus.slots.objective import Prediction
+from paribus.specs.training_rules import provides
+
+BATCH: Final = 32  # texts of a forward pass
+NO_ANSWER: Final = (-1, -1)
+
+
+class WordTag(NamedTuple):
+    """Predicted tag of a word."""
+
+    word: str
+    label: str
+    probability: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TextPrediction:
+    """What a model predicts for a text, or for a pair; which of the fields are set depends on its objective."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None  # the most probable class
+    probability: float | None = None  # of that class
+    probabilities: dict[str, float] | None = None  # of all classes, by name
+    tags: tuple[WordTag, ...] | None = None  # of each word
+    score: float | None = None  # of a regression; of an answer, how much higher it scores than no answer
+    answer: str | None = None  # part of the pair's second text; empty: there is none
+    start: int | None = None  # character of the second text at which the answer starts
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that are set."""
+        document = {name: value for name, value in vars(self).items() if value is not None}
+        return document if self.tags is None else {**document, "tags": [tag._asdict() for tag in self.tags]}
+
+
+def predict(
+    model: Model | str | Path,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    *,
+    objective: str | None = None,
+    batch: int = BATCH,
+    registry: Registry | None = None,
+) -> list[TextPrediction]:
+    """Return what a trained model predicts for each text: a class, tags of its words, a number, or an answer.
+
+    `pairs` has the second text of each, for a model that was trained on pairs; of a question, it is the context with
+    the answer. Texts are truncated and split as in training. `objective` is one of those that the model was trained
+    for; by default the first that predicts something of a whole text.
+    """
+    classes = registry or installed()
+    model = resolve_model(model, classes)
+    objective_name = _objective(model, objective)
+    text_list = [texts] if isinstance(texts, str) else list(texts)
+    pair_list = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
+    documents = _documents(model, objective_name, text_list, pair_list, classes)
+    if batch < 1:
+        raise SpecError(Problem(code="out-of-range", path="batch", message=f"got {batch}", valid="≥ 1"))
+    predictions: list[Prediction] = []
+    skipped: Counter[str] = Counter()
+    with evaluation_mode(model), torch.inference_mode():
+        for start in range(0, len(documents), batch):
+            predictions += _predictions(model, objective_name, documents[start : start + batch], skipped)
+    for reason, tokens in skipped.items():
+        if tokens:
+            warnings.warn(f"{tokens:,} {reason}", stacklevel=2)
+    names = _class_names(model, objective_name)
+    return [
+        _as_text(prediction, text, None if pair_list is None else pair_list[index], names)
+        for index, (prediction, text) in enumerate(zip(predictions, text_list, strict=True))
+    ]
+
+
+def _objective(model: Model, requested: str | None) -> str:
+    """Return the name of the trained objective that predicts."""
+    predicting = [name for name in model.trained if model.objective(name).traits.get("predicts")]
+    if requested is None and predicting:
+        return predicting[0]
+    if requested in predicting:
+        return str(requested)
+    if requested is None or requested in model.trained:
+        message = f"a model that was trained for {requested or join_names(model.trained)} predicts nothing of a text"
+        valid = "a model that was trained for a class, tags, a number or answers; `generate`, `fill-mask` or `embed`"
+    else:
+        message, valid = f"the model was not trained for `{requested}`", join_names(predicting) or "none"
+    suggestion = "" if requested is None else closest_match(requested, predicting)
+    raise SpecError(
+        Problem(code="cannot-predict", path="objective", message=message, valid=valid, suggestion=suggestion)
+    )
+
+
+def _documents(
+    model: Model, name: str, texts: Sequence[str], pairs: Sequence[str] | None, registry: Registry
+) -> list[Document]:
+    """Return the texts as documents of a corpus, with labels that mean nothing."""
+    objective = model.objective(name)
+    _check_pairs(model, name, len(texts), pairs, registry)
+    blank = [
+        f"{kind} {index + 1}"
+        for kind, column in (("text", texts), ("pair", pairs or ()))
+        for index, text in enumerate(column)
+        if not text.strip()
+    ]
+    if blank:
+        raise DataError(Problem(code="empty-prompt", path=blank[0], message="it is empty", valid="at least one word"))
+    kind = objective.traits["predicts"]
+    documents = []
+    for index, text in enumerate(texts):
+        sentences = tuple(text.split()) if kind == "tags" else (text,)
+        target = () if pairs is None else tuple(pairs[index].split()) if kind == "answer" else (pairs[index],)
+        labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
+        documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
+    return documents
+
+
+def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | None, registry: Registry) -> None:
+    """Require second texts if and only if the model was trained on pairs."""
+    traits = model.objective(name).traits
+    reads_pairs: bool | None = traits["predicts"] == "answer" or traits.get("example_kind") == "segments"
+    if not reads_pairs and model.spec.get("corpus") is not None:
+        reads_pairs = provides(registry.index, model.spec["corpus"], "pairs")
+    if reads_pairs and pairs is None:
+        message = f"a model that was trained for {name} reads pairs of texts, and there is no second text"
+        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid="the second text of each"))
+    if pairs is not None and not reads_pairs:
+        message = f"a model that was trained for {name} on single texts reads no pairs"
+        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid="texts without a second one"))
+    if pairs is not None and len(pairs) != count:
+        message = f"expected the second text of each of {count:,} texts, got {len(pairs):,}"
+        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid=f"{count:,} texts"))
+
+
+def _predictions(model: Model, name: str, documents: Sequence[Document], skipped: Counter[str]) -> Sequence[Prediction]:
+    """Return the predictions for a few documents, whose examples are formed as in training."""
+    objective = model.objective(name)
+    tokens = encode_documents(documents, require_text(model).tokenizer)
+    if len(tokens.documents) - 1 != len(documents):
+        place = f"{documents[0].name} to {documents[-1].name}"
+        message = f"{len(documents) + 1 - len(tokens.documents)} of them have a word without any token"
+        raise DataError(Problem(code="no-token", path=place, message=message, valid="words that the tokenizer knows"))
+    length = int(model.spec["dims"]["length"])
+    skipped.update(objective.skipped_documents(tokens, length))
+    examples = objective.form_texts(tokens, length)
+    index = torch.arange(len(examples.streams["body"].tokens))
+    run = model.run(move_batch(Batch(examples.streams, {name: examples.targets}, index), model.device), [name])
+    return objective.predict(run.of(name), tokens)
+
+
+def _class_names(model: Model, name: str) -> Sequence[str]:
+    return model.objective(name).class_names or (model.text.classes if model.text is not None else ())
+
+
+def _as_text(prediction: Prediction, text: str, pair: str | None, names: Sequence[str]) -> TextPrediction:
+    """Return a prediction in the words of its text."""
+
+    def named(index: int) -> str:
+        return names[index] if index < len(names) else str(index)
+
+    if prediction.classes:
+        shares = {named(index): share for index, share in enumerate(prediction.classes)}
+        best = max(shares, key=shares.__getitem__)
+        return TextPrediction(text=text, pair=pair, label=best, probability=shares[best], probabilities=shares)
+    if prediction.words:
+        best_tags = [max(range(len(row)), key=row.__getitem__) for row in prediction.words]
+        rows = zip(text.split(), best_tags, prediction.words, strict=True)
+        return TextPrediction(
+            text=text, pair=pair, tags=tuple(WordTag(word, named(tag), row[tag]) for word, tag, row in rows)
+        )
+    if prediction.answer is None:
+        return TextPrediction(text=text, pair=pair, score=prediction.score)
+    if prediction.answer == NO_ANSWER or pair is None:
+        return TextPrediction(text=text, pair=pair, answer="", score=prediction.score)
+    spans = [match.span() for match in re.finditer(r"\S+", pair)]
+    start, end = spans[prediction.answer[0]][0], spans[prediction.answer[1]][1]
+    return TextPrediction(text=text, pair=pair, answer=pair[start:end], start=start, score=prediction.score)
