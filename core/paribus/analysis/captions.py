@@ -69,7 +69,9 @@ def caption_lines(
     if comparison.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from comparison.throughput.caption()
     if stages := list(dict.fromkeys(_earlier_stages(entry) for entry in trials if entry.parent is not None)):
-        yield f"Each trial starts from {join_names(stages)} of the same variant and seed, and its costs include both."
+        fresh = join_names(dict.fromkeys(entry.variant for entry in trials if entry.parent is None))
+        those = f"Each trial but those of {fresh}" if fresh else "Each trial"
+        yield f"{those} starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from _pairing_gain(rows)
 
 

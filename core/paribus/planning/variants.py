@@ -55,18 +55,29 @@ def resolve(
                 put_at(tree, stage_key, value, study.location_of(key))
         _put_budget(study, tree, stage.budget or study.budget, steps.get(stage.name))
         if stage.parent:
-            is_new = stage.vocabulary == "new"
-            vocabulary = {"vocabulary": "new"} if is_new else {"learned": reading(specs[stage.parent])}
-            tree.data = {**tree.data, "from": {"trial": "", **vocabulary}}
+            tree.data = {**tree.data, "from": _source(study, variant, stage, specs[stage.parent])}
         specs[stage.name] = check(tree, index, memory)
     return specs
+
+
+def _source(study: Study, variant: Variant, stage: Stage, parent: Spec) -> dict[str, Any] | None:
+    """Return what a stage starts from. A variant without the earlier stage has its tokenizer, and initial weights."""
+    vocabulary = {"vocabulary": "new"} if stage.vocabulary == "new" else {"learned": reading(parent)}
+    if all(key_in_stage(key, stage, study.stages) != "from" for key, _ in variant.changes):
+        return {"trial": "", **vocabulary}
+    return None if stage.vocabulary == "new" else vocabulary
+
+
+def parent_stage(stage: Stage, spec: Spec) -> str:
+    """Return the stage that a spec starts from; empty if it starts from initial weights."""
+    return stage.parent if "trial" in (spec.get("from") or {}) else ""
 
 
 def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
     """Return the specs that the metric depends on: that of its stage, of this stage's parent, and so on."""
     stages = {stage.name: stage for stage in study.stages}
     name, lineage = study.metric.stage, [specs[study.metric.stage]]
-    while name := stages[name].parent:
+    while name := parent_stage(stages[name], specs[name]):
         lineage.append(specs[name])
     return lineage
 
@@ -118,7 +129,8 @@ def build_trials(
         for stage in study.stages:
             for variant in variants:
                 key = (variant.name, stage.name)
-                parent_id = trials_of_seed[variant.name, stage.parent].identity if stage.parent else ""
+                parent = parent_stage(stage, resolved[variant.name][stage.name])
+                parent_id = trials_of_seed[variant.name, parent].identity if parent else ""
                 seeded: Spec = {"seed": seed}
                 if parent_id:
                     seeded["from"] = {**resolved[variant.name][stage.name]["from"], "trial": parent_id}

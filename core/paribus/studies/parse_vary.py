@@ -63,6 +63,15 @@ def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
     return keys
 
 
+def null_keys(varied: Variation) -> set[str]:
+    """Return the varied keys that have no other value than null."""
+    values: dict[str, list[Any]] = {key: [*column] for key, column in varied.vary.items()}
+    for mapping in (*varied.variants, *varied.changes):
+        for key, value in mapping.items():
+            values.setdefault(key, []).append(value)
+    return {key for key, column in values.items() if all(value is None for value in column)}
+
+
 def _parse_axes(validator: Validator, section: Mapping[str, Any]) -> tuple[dict[str, list[Any]], Conditions]:
     axes = {key: parse_axis(validator, axis, ("vary", key)) for key, axis in section.items()}
     vary = {key: values for key, (values, _) in axes.items() if values}

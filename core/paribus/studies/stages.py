@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, final
 
@@ -185,14 +185,22 @@ def check_stage_names(validator: Validator, stages: Sequence[Stage], varied: Seq
             validator.add_error("unknown-stage", keys, message, valid, closest_match(first, names))
 
 
-def check_stage_keys(validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]]) -> None:
-    """Report varied keys that a stage sets itself, so that one of the two values would be ignored."""
+def check_stage_keys(
+    validator: Validator, stages: Sequence[Stage], varied: Sequence[tuple[Keys, str]], null_keys: Collection[str] = ()
+) -> None:
+    """Report varied keys that a stage sets itself, so that one of the two values would be ignored.
+
+    The start of a stage may be varied by `STAGE.from: null`: `null_keys` have no other value.
+    """
     for keys, key in varied:
         for stage in stages:
             stage_key = key_in_stage(key, stage, stages) or ""
             if stage.parent and stage_key.partition(".")[0] == "from":
+                if key in null_keys and key != stage_key == "from":
+                    continue
                 message = f"the stage `{stage.name}` starts from `{stage.parent}` in every variant, so this is ignored"
-                validator.add_error("unused-option", keys, message, "another study, whose stage has `from: null`")
+                valid = f"`{stage.names[0]}.from: null`, to start from initial weights"
+                validator.add_error("unused-option", keys, message, valid)
                 break
             if key_in_stage(key, stage, stages) != key or not stage.name:
                 continue

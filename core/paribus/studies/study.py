@@ -35,7 +35,7 @@ from paribus.studies.parse_options import (
     parse_tune,
     scaled_base,
 )
-from paribus.studies.parse_vary import Exclusion, parse_exclusions, parse_variation, varied_keys
+from paribus.studies.parse_vary import Exclusion, null_keys, parse_exclusions, parse_variation, varied_keys
 from paribus.studies.stages import (
     SINGLE_STAGE,
     Stage,
@@ -105,7 +105,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     stages = parse_stages(validator, keys.stages)
     places = varied_keys(varied)
-    check_stage_keys(validator, stages, places)
+    check_stage_keys(validator, stages, places, null_keys(varied))
     check_stage_names(validator, stages, places)
     check_matches(validator, keys.match)
     tune = parse_tune(validator, keys.tune, seeds)

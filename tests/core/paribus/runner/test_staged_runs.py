@@ -46,7 +46,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "corpus": text,
             "data": {"batch": 4, "validation": 8},
         },
-        "vary": {"attention": ["mqa"], "domain.optimizer.lr": [1e-4]},
+        "vary": {"attention": ["mqa"], "domain.optimizer.lr": [1e-4], "domain.from": [None]},
         "stages": {
             "pretrain": {"budget": {"steps": 3}},
             "domain": {"corpus": {**text, "path": [str(own)]}, "budget": {"steps": 2}},
@@ -95,21 +95,41 @@ def test_fine_tuning_starts_from_weights_and_vocabulary_of_its_pretraining(ran: 
 
 
 def test_the_pretraining_ran_once_and_nothing_runs_again(ran: PlannedStudy, registry: Registry) -> None:
-    assert len(ran.plan.trials) == 2 * (2 + 3)
-    assert len(list(ran.store.records())) == 10
+    assert len(ran.plan.trials) == 2 * (2 + 4)
+    assert len(list(ran.store.records())) == 12
     assert run(ran, registry) == []
 
 
 def test_the_table_compares_the_fine_tuned_models(ran: PlannedStudy) -> None:
     table = paribus.compare(ran)
-    assert (table.stage, table.metric, len(table.rows)) == ("domain", "val/clm/loss", 2)
+    assert (table.stage, table.metric, len(table.rows)) == ("domain", "val/clm/loss", 3)
     assert all(certificate.ok for certificate in table.certificates.values())
-    assert {row.variant: row.n for row in table.rows} == {"attention=mqa": 2, "domain.optimizer.lr=0.0001": 2}
+    variants = ("attention=mqa", "domain.optimizer.lr=0.0001", "domain.from=null")
+    assert {row.variant: row.n for row in table.rows} == dict.fromkeys(variants, 2)
     shared = table.certificates["domain.optimizer.lr=0.0001"]
     assert shared.equal_tensors == shared.total_tensors  # of one pretraining
     assert "k, v reshaped (in pretrain)" in table.certificates["attention=mqa"].side_effects
     rows = paribus.records(ran)
     assert {row["stage"] for row in rows} == {"pretrain", "domain"}
+
+
+def test_a_variant_without_pretraining_has_its_tokenizer_and_initial_weights(ran: PlannedStudy) -> None:
+    """GPT's "w/o pre-training": the batches are those of the others, and the costs are its own."""
+    for trial in ran.plan.trials_of("domain.from=null"):
+        assert trial.parent_id == ""
+        result = record(ran, trial)["result"]
+        (baseline,) = (other for other in ran.plan.trials_of("baseline") if other.seed == trial.seed)
+        pretrained = record(ran, baseline)["result"]
+        assert "from" not in result
+        assert result["data"] == pretrained["data"]
+        assert result["certificate"]["batches"] == pretrained["certificate"]["batches"]
+        assert result["total_flops"] == result["training_flops"] < pretrained["total_flops"]
+        tensors = result["certificate"]["tensors"]
+        fresh = record(ran, next(it for it in ran.plan.trials_of("baseline", "pretrain") if it.seed == trial.seed))
+        assert tensors == fresh["result"]["certificate"]["tensors"]
+    table = paribus.compare(ran)
+    assert any("loaded differently" in text for text in table.certificates["domain.from=null"].side_effects)
+    assert any("but those of domain.from=null" in line for line in table.caption)
 
 
 def test_a_planted_leak_in_the_pretraining_withholds_the_verdict(ran: PlannedStudy) -> None:

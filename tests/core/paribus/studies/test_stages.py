@@ -225,7 +225,8 @@ FAULTS = [
     ({"stages": {"a": {"budget": {"stepps": 1}}}}, "unknown-key", ("stages.a.budget.stepps", "steps")),
     ({"vary": {"objective": ["mlm"]}}, "varied-twice", ("pretrain", "objective")),
     ({"vary": {"optimizer": ["adamw"]}}, "varied-twice", ("optimizer.lr", "pretrain.optimizer")),
-    ({"vary": {"finetune.from": [None]}}, "unused-option", ("pretrain",)),
+    ({"vary": {"finetune.from": ["runs/x"]}}, "unused-option", ("pretrain", "finetune.from: null")),
+    ({"vary": {"finetune.from": [None, "runs/x"]}}, "unused-option", ("pretrain", "finetune.from: null")),
     ({"metric": {"name": "val/sop/loss"}}, "missing", ("metric.task", "stage: finetune, task: order")),
     ({"metric": {"name": "val/sop/loss", "stage": "finetun"}}, "unknown-stage", ("finetun",)),
     (
