@@ -19,6 +19,8 @@ NO_HEAD: Final[Mapping[str, Any]] = {"name": "mlm", "transform": False, "bias": 
 """Scores from the embedding table alone, without parameters."""
 CLASSIFY: Final[Mapping[str, Any]] = {"name": "classify", "pool": "first", "pooler": True}
 REGRESS: Final[Mapping[str, Any]] = {**CLASSIFY, "name": "regress"}
+TAG: Final[Mapping[str, Any]] = {"name": "tag"}
+EXTRACT: Final[Mapping[str, Any]] = {"name": "extract"}
 SPEC: Final[Mapping[str, Any]] = {
     "preset": "bert-base",
     "topology": "encoder",
@@ -88,16 +90,16 @@ def read_labels(config: Config, spec: MutableMapping[str, Any]) -> None:
     count, problem = len(config.values.get("id2label") or (0, 1)), config.values.get("problem_type")
     if problem == "multi_label_classification" or (problem == "regression" and count != 1):
         config.add_problem("problem_type", f"`problem_type` is {problem!r} with {count} labels", "one class or score")
-    elif count == 1:
+    elif count == 1 and spec["objective"] == CLASSIFY:
         spec["objective"], spec["corpus"] = dict(REGRESS), "overlap"
     else:
-        spec["objective"] = {**CLASSIFY, "classes": count}
+        spec["objective"] = {**spec["objective"], "classes": count}
 
 
 def write_labels(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
     """Write default names of the classes."""
     head = spec["objective"]
-    if isinstance(head, Mapping) and head["name"] in ("classify", "regress"):
+    if isinstance(head, Mapping) and head["name"] in ("classify", "regress", "tag"):
         names = {str(number): f"LABEL_{number}" for number in range(head.get("classes", 1))}
         config["id2label"], config["label2id"] = names, {name: int(number) for number, name in names.items()}
 
@@ -115,8 +117,12 @@ def moves(spec: Mapping[str, Any], body: str, head: HeadNames, pooler: str = "po
     yield Move("body.position.0.table.weight", f"{embeddings}.position_embeddings.weight")
     if has_transform:
         yield Move("objectives.mlm.bias", f"{head.path}.bias", tied_names=(f"{head.path}.decoder.bias",))
+    if "extract" in heads:
+        yield Move("objectives.extract.head.weight", "qa_outputs.weight")
     for kind in ("weight", "bias"):
         yield Move(f"body.embedding.norm.{kind}", f"{embeddings}.LayerNorm.{kind}")
+        if "tag" in heads:
+            yield Move(f"objectives.tag.head.{kind}", f"classifier.{kind}")
         if has_transform:
             yield Move(f"objectives.mlm.dense.{kind}", f"{head.path}.{head.dense}.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"{head.path}.{head.norm}.{kind}")

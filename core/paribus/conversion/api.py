@@ -57,7 +57,7 @@ def convert(source: Any, *, registry: Registry | None = None, **changes: Any) ->
     spec = specs[sources[0].architecture]
     if len(sources) > 1:
         spec = resolved(family.combine(specs), registry=classes)
-    text = None if tokenizer is None else _text_codec(tokenizer, spec, classes)
+    text = None if tokenizer is None else _text_codec(tokenizer, spec, sources[0].config, classes)
     model = build_model(spec, classes, expected_vocabulary(spec, classes) if text is None else text.vocabulary)
     if text is not None:
         model.text, model.tokenizer = text, text.fingerprint
@@ -88,7 +88,24 @@ def _tokenizer_options(tokenizer: SourceTokenizer | None) -> dict[str, Any]:
     return {"tokenizer": {"name": "file", "path": str(path), "specials": tokenizer.specials}}
 
 
-def _text_codec(source: SourceTokenizer, spec: Mapping[str, Any], classes: Registry) -> TextCodec:
+def _class_names(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the classes of a configuration, if it has other names than the default."""
+    names = [str(name) for _, name in sorted((config.get("id2label") or {}).items(), key=lambda item: int(item[0]))]
+    return () if names == [f"LABEL_{number}" for number in range(len(names))] else tuple(names)
+
+
+def _named_classes(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of a model's classes as a configuration has them, where it has classes at all."""
+    names = () if model.text is None else model.text.classes
+    if "id2label" not in config or not names:
+        return {}
+    labels = {**config["id2label"], **{str(number): name for number, name in enumerate(names)}}
+    return {"id2label": labels, "label2id": {name: int(number) for number, name in labels.items()}}
+
+
+def _text_codec(
+    source: SourceTokenizer, spec: Mapping[str, Any], source_config: Mapping[str, Any], classes: Registry
+) -> TextCodec:
     """Return the tokenizer of a converted model; one in memory is read from a temporary file."""
     with TemporaryDirectory() as folder:
         path = source.path or Path(folder, TOKENIZER)
@@ -96,7 +113,7 @@ def _text_codec(source: SourceTokenizer, spec: Mapping[str, Any], classes: Regis
             path.write_text(source.text, encoding="utf-8")
         tokenizer = make(classes, "tokenizer", {**spec["tokenizer"], "path": str(path)}, kind=Tokenizer)
         tokenizer.train([], spec["dims"]["vocabulary"])
-    return TextCodec(tokenizer)
+    return TextCodec(tokenizer, classes=_class_names(source_config))
 
 
 def _exported_tokenizer(model: Model) -> SourceTokenizer | None:
@@ -108,6 +125,8 @@ def _exported_tokenizer(model: Model) -> SourceTokenizer | None:
     specials = model.text.vocabulary.specials
     names = {role: model.text.tokenizer.piece(specials[role]) for role in ROLES if role in specials}
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.spec["dims"]["length"]}
+    if model.spec["embedding"].get("segments", 0) > 1:  # otherwise both texts of a pair would be in segment 0
+        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     return SourceTokenizer(
         content, {**settings, **{f"{role}_token": name for role, name in names.items() if name in added}}
     )
@@ -184,7 +203,7 @@ def export(
                     for move in families_by_name[name].moves(spec)
                 }
                 return SourceModel(
-                    {**config, **_special_ids(model, config)},
+                    {**config, **_special_ids(model, config), **_named_classes(model, config)},
                     architecture_name,
                     export_tensors(families_by_name[name].moves(spec), named, families_by_name[name].constants(spec)),
                     _exported_tokenizer(model),
