@@ -28,6 +28,7 @@ from paribus import (
 from paribus_topology.cells import CELLS, Cell, CellKind, Hidden, RecurrentWeights, stack_weights
 from paribus_topology.document_boundaries import DocumentBoundaries, document_boundaries, fill_padding
 from paribus_topology.initial_states import InitialStates
+from paribus_topology.learned_initial_states import LearnedInitialStates
 from paribus_topology.readout import Readout
 
 Plans = tuple[AttentionPlan, ...]
@@ -50,6 +51,7 @@ class DecoderOptions(NamedTuple):
     input_feeding: bool
     readout: Literal["maxout", "tanh"]
     backwards: bool  # the encoder also reads backwards, and ends at its first token
+    learned_start: bool  # states start from a parameter, not from the encoder's
 
 
 @dataclass
@@ -80,7 +82,8 @@ class RecurrentDecoder(Stage):
     With `query_previous`, the state before a token attends, and the context is an input of the step (Bahdanau et al.
     2015). Otherwise the state after a token attends, and the readout is an input of the next step (Luong et al. 2015).
     Without `input_feeding`, neither is an input: all states are computed first and attend together. Padding leaves
-    states unchanged, and each document starts from the encoder's state of that document. (B, T, E) -> (B, T, R).
+    states unchanged, and each document starts from the encoder's state of that document, or from a learned one.
+    (B, T, E) -> (B, T, R).
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class RecurrentDecoder(Stage):
         super().__init__()
         self.place, self.shape, self.input_width = place, shape, input_width
         self.embedding = embedding
-        kind, previous, input_feeding, readout, backwards = options
+        kind, previous, input_feeding, readout, backwards, learned_start = options
         self.previous, self.input_feeding = previous, input_feeding
         self.cell_type, width = CELLS[kind], place.width
         fed_width = (memory_width if previous else shape.width) if input_feeding else 0
@@ -105,7 +108,12 @@ class RecurrentDecoder(Stage):
             Cell(kind, width if index else input_width, width, fed_width=0 if index else fed_width)
             for index in range(place.layers)
         )
-        self.first = InitialStates(place, parts=self.cell_type.parts, backwards=backwards)
+        parts = self.cell_type.parts
+        self.first: InitialStates | LearnedInitialStates = (
+            LearnedInitialStates(place, parts=parts)
+            if learned_start
+            else InitialStates(place, parts=parts, backwards=backwards)
+        )
         self.cross, crossing = cross
         self._crossing = (crossing,)
         token = input_width if previous else 0  # the state after a token has read it
@@ -245,7 +253,7 @@ class RecurrentDecoder(Stage):
         return crossing.plans(run.x, _slice_layout(run.layout, steps), run.memory, run.capture)
 
     def _start_states(self, run: _DecoderPass, states: States | None) -> None:
-        """Initialise states from the decoding cache, from the encoder, or with zeros for documents to fill in."""
+        """Initialise states from the decoding cache, as `first` does, or with zeros for documents to fill in."""
         batch = run.x.shape[0]
         cached = states.layers if states is not None and states.past else None
         if cached is not None:

@@ -65,15 +65,18 @@ class RecurrentEncoderDecoder(Topology):
             int | None, "width of scored vectors; null: that of embedded tokens (RNNsearch: 500)", Range(1)
         ] = None,
         shared_embedding: Annotated[bool, "share one embedding table between source and target"] = True,
+        initial_state: Annotated[
+            Literal["encoder", "learned"], "first state of the decoder: from the encoder's last, or a learned parameter"
+        ] = "encoder",
     ) -> None:
         super().__init__()
         self.cell = cell
         self.embedding = build.embedding(width=embedding_width, scored=readout_width)
         shape, encoder_shape = build.shape_of("body"), build.shape_of("encoder")
-        if shape.layers != encoder_shape.layers:
+        if initial_state == "encoder" and shape.layers != encoder_shape.layers:
             raise ValueError(
                 "encoder and decoder need the same number of layers, because states are copied layer by layer; got "
-                f"{encoder_shape.layers} and {shape.layers}"
+                f"{encoder_shape.layers} and {shape.layers}; with initial_state=learned, they may differ"
             )
         input_width, directions = embedding_width or shape.width, 2 if bidirectional else 1
         width = directions * shape.width
@@ -83,7 +86,14 @@ class RecurrentEncoderDecoder(Topology):
             output_shape,
             build.embedding_part("body"),
             build.cross_attention("body", width),
-            DecoderOptions(cell, query == "previous", input_feeding, readout, backwards=bidirectional),
+            DecoderOptions(
+                cell,
+                query == "previous",
+                input_feeding,
+                readout,
+                backwards=bidirectional,
+                learned_start=initial_state == "learned",
+            ),
             input_width=input_width,
             memory_width=width,
         )

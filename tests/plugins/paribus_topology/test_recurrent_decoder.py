@@ -78,6 +78,8 @@ def luong(
             states[layer] = _lstm(get, f"encoder.layers.{layer}.0", x, states[layer], None)
             x = states[layer][0]
         memory.append(x)
+    if model.spec["topology"]["initial_state"] == "learned":
+        states = [(layer[0], layer[1]) for layer in get("body.first.states")]
     previous_output, scores = zero, []
     for t, word in enumerate(target):
         x = get("embedding.tokens.weight")[word]
@@ -132,6 +134,24 @@ def test_luong_matches_its_paper(
     scores = model.topology.embedding.unembed(hidden)
     for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
         same(scores[row], luong(model, partial(WEIGH[score], model.get_parameter), source, target))
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_learned_state_replaces_the_last_state_of_the_encoder(
+    layers: int, recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+) -> None:
+    learned = ["topology.initial_state=learned", "attention.scores.scaled=false", "attention.scores.bias=false"]
+    model = recurrent("luong-tiny", f"dims.layers={layers}", *learned)
+    hidden = run_both(model, padded_stream(SOURCES), padded_stream(TARGETS)).hidden
+    scores = model.topology.embedding.unembed(hidden)
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        same(scores[row], luong(model, partial(general, model.get_parameter), source, target))
+    (gradient,) = torch.autograd.grad(scores.cos().sum(), [model.get_parameter("body.first.states")])
+    expected = sum(
+        luong(model, partial(general, model.get_parameter), source, target).cos().sum()
+        for source, target in zip(SOURCES, TARGETS, strict=True)
+    )
+    same(gradient, torch.autograd.grad(expected, [model.get_parameter("body.first.states")])[0])
 
 
 def dot(get: Get, h: Tensor, t: int, memory: list[Tensor]) -> Tensor:

@@ -31,6 +31,7 @@ MANNERS: dict[str, tuple[str, ...]] = {
         "topology.input_feeding=false",
         "topology.readout=maxout",
     ),
+    "the first state is learned": ("rnnsearch-tiny", "topology.initial_state=learned"),
 }
 Recurrent = Callable[..., Model]
 RunBoth = Callable[..., Output]
@@ -220,6 +221,14 @@ def test_unused_slots_are_rejected(overrides: list[str], code: str, value: str) 
 def test_invalid_sizes_are_rejected(overrides: list[str], values: tuple[str, ...]) -> None:
     with raises_problem(SpecError, "component-error", *values):
         paribus.assemble(paribus.spec("rnnsearch-tiny", "dims.vocabulary=300", *overrides))
+
+
+def test_a_learned_state_fits_an_encoder_of_another_depth(
+    recurrent: Recurrent, padded_stream: PaddedStream, run_both: RunBoth
+) -> None:
+    model = recurrent("rnnsearch-tiny", "topology.initial_state=learned", "parts.encoder.dims.layers=2")
+    assert model.get_parameter("body.first.states").shape == (1, 1, 5)
+    assert run_both(model, padded_stream(SOURCES), padded_stream(TARGETS)).hidden.shape == (2, 4, 32)
 
 
 @pytest.mark.thorough
