@@ -21,6 +21,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "conv-even": {"name": "conv", "kernel": 4},
     "lstm": {"name": "lstm"},
     "gru": {"name": "gru"},
+    "qrnn": {"name": "qrnn"},
+    "qrnn-ifo": {"name": "qrnn", "kernel": 4, "pooling": "ifo"},
     "fixed": {"name": "fixed"},
     "fourier": {"name": "fourier"},
     "linear": {"name": "linear"},

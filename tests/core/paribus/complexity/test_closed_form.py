@@ -71,6 +71,7 @@ def test_a_variable_at_most_n_bounds_its_powers() -> None:
         ("conv", False, "O(n d k)", "2 n d² + 2 n d k"),
         ("block-sparse", True, "O(n d b)", "8 n d² + 28 n d b"),
         ("lstm", True, "O(n d²)", "16 n d²"),
+        ("qrnn", True, "O(n d² k)", "6 n d² k"),
         ("fourier", False, "O(n d log n + n d log d)", "5 n d log n + 5 n d log d"),
         ("identity", False, "0", "0"),
     ],

@@ -85,10 +85,38 @@ def recurrent(module: Any, x: Tensor, visible: Tensor, step: Step, count: int) -
     return torch.stack([torch.cat(both) for both in outputs])
 
 
+def quasi_recurrent_neural_network(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]
+) -> Tensor:
+    """A convolution of the last `kernel` tokens for z and the gates, and their pooling (Bradbury et al. 2017)."""
+    kernel, pooling = options["kernel"], options["pooling"]
+    outputs: list[list[Tensor]] = [[] for _ in x]
+    for convolution, tokens in zip(module.directions, (range(len(x)), reversed(range(len(x)))), strict=False):
+        inner = convolution.out_features // {"f": 2, "fo": 3, "ifo": 4}[pooling]
+        document: list[int] = []  # tokens read so far
+        c = x.new_zeros(inner)
+        for token in tokens:
+            if not visible[token, token]:  # padding
+                outputs[token].append(x.new_zeros(inner))
+                continue
+            if document and not visible[max(token, document[-1]), min(token, document[-1])]:  # another document
+                document, c = [], x.new_zeros(inner)
+            document.append(token)
+            window = [x[row] for row in document[-kernel:]]
+            window = [x.new_zeros(x.shape[1])] * (kernel - len(window)) + window
+            z, f, *others = convolution(torch.cat(window)).chunk(convolution.out_features // inner)
+            f = torch.sigmoid(f)
+            i = torch.sigmoid(others[1]) if pooling == "ifo" else 1 - f
+            c = f * c + i * torch.tanh(z)
+            outputs[token].append(c if pooling == "f" else torch.sigmoid(others[0]) * c)
+    return torch.stack([torch.cat(both) for both in outputs])
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.conv": convolution,
     "attention.fourier": fourier,
     "attention.gru": gated_recurrent_unit,
     "attention.identity": identity,
     "attention.lstm": long_short_term_memory,
+    "attention.qrnn": quasi_recurrent_neural_network,
 }
