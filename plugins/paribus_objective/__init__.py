@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Objective, hookimpl, registered
+from paribus_objective.bidirectional_language_modelling import BidirectionalLanguageModelling as bilm
 from paribus_objective.causal_classification import CausalClassification as classify_causal
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
 from paribus_objective.classification import Classification as classify

@@ -17,12 +17,15 @@ REGISTERED = {
     "topology": (
         "paribus_topology",
         {
+            "bidirectional-decoder",
             "encoder",
             "decoder",
             "encoder-decoder",
             "generator-discriminator",
             "plain-decoder",
+            "plain-encoder",
             "recurrent-encoder-decoder",
+            "scalar-mix",
             "two-stream",
         },
     ),

@@ -221,8 +221,8 @@ class SpecBuilder:
         no_position = make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
         return attention, CrossAttention(attention, no_position, self.kernels, shape.heads)
 
-    def stack(self, path: str, *, placed: str | None = None) -> Stack:
-        part = self.parts[path]
+    def stack(self, path: str, *, placed: str | None = None, causal: bool | None = None) -> Stack:
+        part = self.parts[path] if causal is None else self.parts[path]._replace(causal=causal)
         spec, shape = self.part_spec(part), self.shape(part)
         reusable = [] if placed is None else self._positions[placed]
         shared = self._stack_positions(as_list(spec["position"]), shape, reusable)

@@ -46,11 +46,11 @@ class Builder(Protocol):
         """
         ...
 
-    def stack(self, path: str, *, placed: str | None = None) -> Stack:
+    def stack(self, path: str, *, placed: str | None = None, causal: bool | None = None) -> Stack:
         """Return the stack at `path`.
 
         With `placed`, it shares the positions of the stack at that path, built before, if both have the same position
-        in the spec.
+        in the spec. `causal` is that of the part unless it is given, for a part that is made of several stacks.
         """
         ...
 
@@ -74,7 +74,7 @@ class Builder(Protocol):
 class TopologyTraits(Traits, total=False):
     """Traits of a topology."""
 
-    provides: list[str]  # abilities that objectives may need: last-layer, second-stream, feedback
+    provides: list[str]  # abilities that objectives may need: last-layer, second-stream, feedback, separate-directions
     needs: list[str]  # abilities of an objective without which it cannot be trained
 
 

@@ -15,7 +15,7 @@ IN_TEXT: Final = frozenset(  # provided by a corpus; other needs by a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
 )
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # extra query streams of a topology
-_TOPOLOGY: Final = _STREAMS | {"feedback"}  # and decoders that may read their own output
+_TOPOLOGY: Final = _STREAMS | {"feedback", "separate-directions"}  # and decoders that read their output, or both ways
 _ASKED: Final = {"extra_queries": "does not support it", "order": "has no factorisation order"}
 TEACHER: Final = "teacher"  # a need that neither provides
 _ELSEWHERE: Final = _TOPOLOGY | {TEACHER, "weights", "normalized"}  # needs that other rules check

@@ -162,6 +162,23 @@ def second_stream(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
+def separate_directions(case: Case, host: HostModel) -> Verdict:
+    """The first half of an output depends on no later token, and the second half on no earlier one."""
+    if "separate-directions" not in case.entry.traits.get("provides", []):
+        return DOES_NOT_APPLY
+    model, token_ids = case.small_model(host), tokens(1, QUERIES)
+    changed = torch.where(torch.eye(QUERIES, dtype=torch.bool), replace_tokens(token_ids), token_ids)
+    outputs, output = model.hidden(changed), model.hidden(token_ids)
+    distance = torch.arange(QUERIES) - torch.arange(QUERIES).unsqueeze(1)  # (token, output)
+    halves = zip(outputs.chunk(2, -1), output.chunk(2, -1), (distance >= 0, distance <= 0), strict=True)
+    for name, (half, original, is_read) in zip(("first", "second"), halves, strict=True):
+        influence = relative_change(half, original)
+        for token, place in (~((influence > TOLERANCE) == is_read)).nonzero().tolist():
+            verb = "does not read" if is_read[token, place] else "reads"
+            return f"the {name} half of the output at position {place} {verb} the token at position {token}"
+    return HOLDS
+
+
 def feedback(case: Case, host: HostModel) -> Verdict:
     """Tokens that are fed back give the output of a pass over a sequence that contains them."""
     if "feedback" not in case.entry.traits.get("provides", []):

@@ -115,6 +115,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "permuted tokens keep their output": Check(token_checks.order, LAYERS, "everywhere"),
     "extra queries change no other output": Check(token_checks.extra_queries, LAYERS, "everywhere"),
     "feedback equals a pass over its tokens": Check(component_checks.feedback, ("topology",), "everywhere"),
+    "halves read one direction each": Check(component_checks.separate_directions, ("topology",)),
     "queries do not read their own token": Check(component_checks.second_stream, ("topology",)),
     "chunked decoding equals one pass": Check(forward_checks.decoding, ARCHITECTURE, "everywhere"),
     "attention weights match their declaration": Check(forward_checks.weights, ("attention", "position", "topology")),

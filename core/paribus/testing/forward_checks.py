@@ -299,4 +299,7 @@ def _attention_layers(model: SmallModel) -> list[tuple[AttentionSublayer | None,
     if model.layers():
         return [(layer.attention, layer.cross) for layer in model.layers()]
     body = model.topology.get_submodule("body")
+    layers = [module for module in body.modules() if isinstance(module, Layer)]  # of stacks within the body
+    if layers:
+        return [(layer.attention, layer.cross) for layer in layers]
     return [(None, module) for module in body.modules() if isinstance(module, Attention)]

@@ -28,7 +28,7 @@ USER_SPEC: Final = "the given spec"
 MAX_NUMERIC_VALUES: Final = 2  # alternative values of a numeric option
 PRESETS: Final = ("encoder-tiny", "gpt-tiny", "seq2seq-tiny")  # bidirectional, causal, cross-attention
 # Presets for components that are valid in none of PRESETS.
-FALLBACK_PRESETS: Final = ("vit-tiny", "vit-digits", "transformer-tiny", "rnnsearch-tiny")
+FALLBACK_PRESETS: Final = ("vit-tiny", "vit-digits", "transformer-tiny", "rnnsearch-tiny", "elmo-tiny")
 SMALL_SIZES: Final[Mapping[str, Any]] = {
     "dims.width": 16,
     "dims.layers": 2,

@@ -26,7 +26,14 @@ LUONG = {  # four layers of 1000, and 50,000 words on either side
 }
 
 
+ELMO = {  # 32,768 subwords, and two LSTMs of 512 units in each direction
+    "the table, which also scores, and a bias": 32_768 * 512 + 32_768,
+    "two layers, both ways": 2 * 2 * 4 * (512 * 512 + 512 * 512 + 2 * 512),
+}
+
+
 SIZES = {
+    "elmo": sum(ELMO.values()),
     "lstm-lm": 32_768 * 1024 + 32_768 + 2 * LSTM,
     "rnnsearch": sum(RNNSEARCH.values()),
     "luong": sum(LUONG.values()),

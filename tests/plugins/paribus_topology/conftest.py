@@ -1,6 +1,7 @@
 """Minimal components to build topologies from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar, final
 
 import pytest
@@ -104,8 +105,9 @@ class PartsBuilder:
         self.embeddings += 1
         return TokenTable(self.shape("body"), lambda width=None: LayerNorm(width or WIDTH))
 
-    def stack(self, path: str, *, placed: str | None = None) -> Stack:
+    def stack(self, path: str, *, placed: str | None = None, causal: bool | None = None) -> Stack:
         shape, ramp = self.shape(path), Ramp()
+        shape = shape if causal is None else replace(shape, causal=causal)
         layers = [self.layer(shape) for _ in range(shape.layers)]
         across = Ramp() if "cross" in shape.sublayers else None
         return Stack(shape, layers, [ramp], [(ramp, across)] * shape.layers, LayerNorm(WIDTH), ())

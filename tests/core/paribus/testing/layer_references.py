@@ -339,6 +339,13 @@ def generator_discriminator(module: Any, path: str, stream: Any, source: Any, op
     return run_layers(stack, x, torch.ones(len(x), len(x), dtype=torch.bool))
 
 
+def bidirectional_decoder(module: Any, path: str, stream: Any, source: Any) -> Any:
+    """Peters et al. 2018, section 3.1: one stack sees the tokens before, the other those after; both see the token."""
+    body, x = module.body, embed(module, stream.tokens, module.body.forwards.position[0])
+    past = torch.ones(len(x), len(x), dtype=torch.bool).tril()
+    return torch.cat([run_layers(body.forwards, x, past), run_layers(body.backwards, x, past.T)], dim=-1)
+
+
 def two_stream(module: Any, path: str, stream: Any, source: Any) -> Any:
     """Yang et al. 2019, section 2.3: a query sees the content of earlier tokens in the order, not its own."""
     content, queries = embed(module, stream.tokens, module.body.position[0]), stream.query_positions
@@ -377,10 +384,12 @@ REFERENCES: Mapping[str, Any] = {
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
     "initialisation.xavier": xavier,
+    "topology.bidirectional-decoder": bidirectional_decoder,
     "topology.decoder": decoder,
     "topology.encoder": bidirectional,
     "topology.encoder-decoder": encoder_decoder,
     "topology.generator-discriminator": generator_discriminator,
     "topology.plain-decoder": decoder,
+    "topology.plain-encoder": bidirectional,
     "topology.two-stream": two_stream,
 }
