@@ -100,7 +100,8 @@ class BidirectionalLanguageModelling(Objective):
         return {"accuracy": scoring.accuracy(self.classes), "backward_accuracy": scoring.accuracy(self.classes)}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        for name, direction in (("accuracy", "next"), ("backward_accuracy", "previous")):
+        names: Mapping[str, Direction] = {"accuracy": "next", "backward_accuracy": "previous"}
+        for name, direction in names.items():
             labelled = self._labelled(run, direction)
             predictions = scoring.label_scores(*labelled, name=direction).predictions
             scoring.update(metrics[name], predictions, labelled[3])

@@ -185,7 +185,8 @@ def hidden_labels(case: Case, host: HostModel) -> Verdict:
     if not count:
         return DOES_NOT_APPLY
     is_denoising = reads_source and traits.get("corrupts")  # a decoder may copy what the corruption leaves
-    limit = 1.0 if is_denoising else MAX_VISIBLE if traits.get("corrupts") and traits["visibility"] != "past" else 0.0
+    is_language_model = traits["visibility"] == "past" or "separate-directions" in traits.get("needs", [])
+    limit = 1.0 if is_denoising else MAX_VISIBLE if traits.get("corrupts") and not is_language_model else 0.0
     if visible > limit * count or visible == count:
         return f"{message} {visible} of {count} labels are visible"
     return HOLDS

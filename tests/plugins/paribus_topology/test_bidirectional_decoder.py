@@ -1,5 +1,6 @@
 """Two opposite decoders, and the encoder over a mix of their layers."""
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -108,11 +109,12 @@ def test_no_half_depends_on_tokens_of_the_other_direction(name: str, attention: 
     x = model.get_parameter("embedding.tokens.weight")[torch.tensor([TEXT])].detach().requires_grad_()
     layout = paribus.token_layout(Stream(torch.tensor([TEXT])))
     halves = model.topology.body(x, layout).hidden[0].chunk(2, dim=-1)
-    for half, sees in zip(halves, (lambda t, s: s <= t, lambda t, s: s >= t), strict=True):
-        for t in range(len(TEXT)):
+    places = range(len(TEXT))
+    for half, is_seen in zip(halves, (operator.le, operator.ge), strict=True):
+        for t in places:
             (gradient,) = torch.autograd.grad(half[t].cos().sum(), [x], retain_graph=True)
             reached = gradient[0].abs().sum(-1) > 0
-            assert reached.tolist() == [sees(t, s) for s in range(len(TEXT))]
+            assert reached.tolist() == [is_seen(s, t) for s in places]
 
 
 @pytest.mark.parametrize("attention", ["lstm", "mha"])
@@ -130,7 +132,7 @@ def test_documents_and_padding_stay_apart(name: str, attention: str, recurrent: 
 def test_positions_of_the_reversed_text_have_the_same_distances(position: str, recurrent: Recurrent) -> None:
     """Equal weights in both stacks: the backward half of a text is the forward half of the reversed text."""
     model = recurrent("elmo-tiny", "tokenizer=bytes", "attention=mha", f"position={position}", "dims.width=8")
-    own = dict(model.topology.body.named_parameters())
+    own = dict(model.topology.stage("body").named_parameters())
     with torch.no_grad():
         for name, parameter in own.items():
             if name.startswith("backwards."):
