@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from paribus import Topology, hookimpl, registered
 from paribus_topology.bidirectional_decoder import BidirectionalDecoder as bidirectional_decoder
 from paribus_topology.decoder import Decoder as decoder
+from paribus_topology.deep_recurrent_encoder_decoder import (
+    DeepRecurrentEncoderDecoder as deep_recurrent_encoder_decoder,
+)
 from paribus_topology.encoder import Encoder as encoder
 from paribus_topology.encoder_decoder import EncoderDecoder as encoder_decoder
 from paribus_topology.generator_discriminator import GeneratorDiscriminator as generator_discriminator

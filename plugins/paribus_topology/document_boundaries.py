@@ -22,6 +22,10 @@ class DocumentBoundaries(NamedTuple):
     any_start: list[bool]  # (T,): a document of the batch starts there
     any_padding: list[bool]  # (T,): an example of the batch has padding there
 
+    def first(self, directions: int) -> DocumentBoundaries:
+        """Return the boundaries of the first directions."""
+        return self._replace(starts=self.starts[:directions], content=self.content[:directions])
+
     def state_before(self, t: int, state: Hidden, initial: Hidden) -> Hidden:
         """Return the state before token `t`."""
         return select_states(self.starts[..., t], initial, state) if self.any_start[t] else state

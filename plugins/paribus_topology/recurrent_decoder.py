@@ -139,7 +139,7 @@ class RecurrentDecoder(Stage):
             x,
             layout,
             memory,
-            _boundaries(x, layout, states),
+            pass_boundaries(x, layout, states),
             [stack_weights([cell]) for cell in cells],
             cross,
             capture_weights,
@@ -178,7 +178,7 @@ class RecurrentDecoder(Stage):
             x,
             layout,
             memory,
-            _boundaries(x, layout, None),
+            pass_boundaries(x, layout, None),
             [stack_weights([cell]) for cell in cells],
             {},
             capture=False,
@@ -243,14 +243,14 @@ class RecurrentDecoder(Stage):
         (crossing,) = self._crossing
         capture: dict[str, Tensor] | None = {} if run.capture else None
         plans = self._plans(run, steps) if plans is None else plans
-        context = crossing(queries, _slice_layout(run.layout, steps), run.memory, run.cross, plans, capture)
+        context = crossing(queries, slice_layout(run.layout, steps), run.memory, run.cross, plans, capture)
         if capture:
             run.captured.append(capture["weights"])
         return context
 
     def _plans(self, run: _DecoderPass, steps: slice) -> Plans:
         (crossing,) = self._crossing
-        return crossing.plans(run.x, _slice_layout(run.layout, steps), run.memory, run.capture)
+        return crossing.plans(run.x, slice_layout(run.layout, steps), run.memory, run.capture)
 
     def _start_states(self, run: _DecoderPass, states: States | None) -> None:
         """Initialise states from the decoding cache, as `first` does, or with zeros for documents to fill in."""
@@ -297,11 +297,11 @@ class RecurrentDecoder(Stage):
         yield ComponentCost("readout", (self.readout,), self.readout.flops(trains.queries))
 
 
-def _slice_layout(layout: TokenLayout, steps: slice) -> TokenLayout:
+def slice_layout(layout: TokenLayout, steps: slice) -> TokenLayout:
     return TokenLayout(*(None if vector is None else vector[:, steps] for vector in layout))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
 
 
-def _boundaries(x: Tensor, layout: TokenLayout, states: States | None) -> DocumentBoundaries | None:
+def pass_boundaries(x: Tensor, layout: TokenLayout, states: States | None) -> DocumentBoundaries | None:
     """Return the document boundaries of these tokens, after those in the decoding states."""
     whole_layout = None if states is None else states.extend(layout)
     if layout.documents is None:

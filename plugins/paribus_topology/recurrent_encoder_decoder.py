@@ -104,7 +104,7 @@ class RecurrentEncoderDecoder(Topology):
             table,
             kind=cell,
             input_width=input_width,
-            directions=directions,
+            directions=(directions,) * encoder_shape.layers,
         )
 
     def float32_reason(self, device: torch.device, dtype: torch.dtype) -> str:

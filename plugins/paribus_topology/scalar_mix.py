@@ -55,7 +55,10 @@ class ScalarMix(Topology):
         encoder = None
         if task_layers:
             task_place = replace(place, width=task_width or place.width, layers=task_layers, causal=False)
-            encoder = RecurrentEncoder(task_place, None, None, kind="lstm", input_width=shape.width, directions=2)
+            both_ways = (2,) * task_layers
+            encoder = RecurrentEncoder(
+                task_place, None, None, kind="lstm", input_width=shape.width, directions=both_ways
+            )
             shape = replace(shape, width=encoder.shape.width)
         self.body = OppositeStacks(stacks, shape, Task(LayerMix(place.layers + 1), encoder))
 

@@ -18,6 +18,7 @@ REGISTERED = {
         "paribus_topology",
         {
             "bidirectional-decoder",
+            "deep-recurrent-encoder-decoder",
             "encoder",
             "decoder",
             "encoder-decoder",

@@ -26,6 +26,14 @@ LUONG = {  # four layers of 1000, and 50,000 words on either side
 }
 
 
+GNMT = {  # eight layers of 1024 on either side, 32,768 subwords, and a context of 1024 for each layer of the decoder
+    "one table, and the softmax": 2 * 32_768 * 1024,
+    "the encoder's first layer, both ways": 2 * 4 * (2 * 1024 * 1024 + 1024),
+    "its second layer, which reads both": 4 * (3 * 1024 * 1024 + 1024),
+    "its other layers": 6 * 4 * (2 * 1024 * 1024 + 1024),
+    "W_a, U_a and v_a": 2 * 1024 * 1024 + 1024,
+    "the decoder": 8 * 4 * (3 * 1024 * 1024 + 1024),
+}
 ELMO = {  # 32,768 subwords, and two LSTMs of 512 units in each direction
     "the table, which also scores, and a bias": 32_768 * 512 + 32_768,
     "two layers, both ways": 2 * 2 * 4 * (512 * 512 + 512 * 512 + 2 * 512),
@@ -34,6 +42,7 @@ ELMO = {  # 32,768 subwords, and two LSTMs of 512 units in each direction
 
 SIZES = {
     "elmo": sum(ELMO.values()),
+    "gnmt": sum(GNMT.values()),
     "lstm-lm": 32_768 * 1024 + 32_768 + 2 * LSTM,
     "rnnsearch": sum(RNNSEARCH.values()),
     "luong": sum(LUONG.values()),

@@ -217,6 +217,7 @@ REFERENCES: dict[str, Any] = {
 
 
 WITHOUT_REFERENCE = {
+    "topology.deep-recurrent-encoder-decoder": "its layers have tests of their own",
     "topology.recurrent-encoder-decoder": "its cells, readout and feedback have tests of their own",
     "topology.scalar-mix": "its mix and its BiLSTM have tests of their own",
 }
