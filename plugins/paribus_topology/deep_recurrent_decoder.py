@@ -37,6 +37,7 @@ class DeepDecoderOptions(NamedTuple):
     kind: CellKind
     residual_from: int  # first layer, from 1, whose input is added to its output
     learned_start: bool  # states start from a parameter, not from the encoder's
+    backwards: bool  # every layer of the encoder also reads backwards, and ends at its first token
 
 
 @dataclass
@@ -83,7 +84,7 @@ class DeepRecurrentDecoder(Stage):
         self.first: InitialStates | LearnedInitialStates = (
             LearnedInitialStates(place, parts=parts)
             if options.learned_start
-            else InitialStates(place, parts=parts, backwards=False)
+            else InitialStates(place, parts=parts, backwards=options.backwards)
         )
         self.cross, crossing = cross
         self._crossing = (crossing,)

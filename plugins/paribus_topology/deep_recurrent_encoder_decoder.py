@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, final
 
 import torch
 
-from paribus import AtMost, Builder, Capture, Memory, Output, Part, Range, States, Stream, Topology, TopologyTraits
+from paribus import Builder, Capture, Memory, Output, Part, Range, States, Stream, Topology, TopologyTraits
 from paribus_topology.cells import LSTM, CellKind
 from paribus_topology.deep_recurrent_decoder import DeepDecoderOptions, DeepRecurrentDecoder
 from paribus_topology.recurrent_encoder import RecurrentEncoder
@@ -22,7 +22,7 @@ class DeepRecurrentEncoderDecoder(Topology):
     The state of the decoder's first layer before a token attends to the encoder's output, and every layer of the
     decoder reads the context. The slot `attention` reads the encoder's output without projecting values, so another
     attention changes no other tensor. The encoder's second layer has no residual connection, since its input is wider.
-    (B, T) -> (B, T, K), with the encoder's output (B, S, K) as memory.
+    (B, T) -> (B, T, K), with the encoder's output (B, S, K) as memory, or (B, S, 2 K) of a single layer.
     """
 
     parts: ClassVar[tuple[Part, ...]] = (
@@ -41,9 +41,8 @@ class DeepRecurrentEncoderDecoder(Topology):
         ] = "lstm",
         residual_from: Annotated[
             int | None,
-            "first layer whose input is added to its output, from 1 (GNMT: 3); null: none",
-            Range(2),
-            AtMost("layers", "there is no such layer"),
+            "first layer whose input is added to its output, counted from 1 (GNMT: 3); null: none",
+            Range(2, 3),
         ] = None,
         initial_state: Annotated[
             Literal["encoder", "learned"], "first state of the decoder: from the encoder's last, or a learned parameter"
@@ -59,18 +58,17 @@ class DeepRecurrentEncoderDecoder(Topology):
                 "encoder and decoder need the same number of layers, because states are copied layer by layer; got "
                 f"{encoder_shape.layers} and {shape.layers}; with initial_state=learned, they may differ"
             )
-        if encoder_shape.layers < 2:
-            raise ValueError(
-                f"the encoder needs at least 2 layers, the first in both directions, got {encoder_shape.layers}; "
-                "valid: dims.layers ≥ 2"
-            )
+        directions = (2, *(1,) * (encoder_shape.layers - 1))
+        memory_width = directions[-1] * shape.width
         first_residual = shape.layers + 1 if residual_from is None else residual_from
         self.body = DeepRecurrentDecoder(
             shape,
             build.embedding_part("body"),
-            build.cross_attention("body", shape.width),
-            DeepDecoderOptions(cell, first_residual, learned_start=initial_state == "learned"),
-            memory_width=shape.width,
+            build.cross_attention("body", memory_width),
+            DeepDecoderOptions(
+                cell, first_residual, learned_start=initial_state == "learned", backwards=min(directions) == 2
+            ),
+            memory_width=memory_width,
         )
         self.encoder = RecurrentEncoder(
             encoder_shape,
@@ -78,7 +76,7 @@ class DeepRecurrentEncoderDecoder(Topology):
             None if shared_embedding else build.separate_embedding(),
             kind=cell,
             input_width=shape.width,
-            directions=(2, *(1,) * (encoder_shape.layers - 1)),
+            directions=directions,
             residual_from=None if residual_from is None else max(3, residual_from),
         )
 

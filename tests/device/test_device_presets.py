@@ -34,6 +34,7 @@ TOLERANCE: Final = 1e-6  # relative to the largest value, in float64
 DECIMALS: Final = re.compile(r"-?\d+\.\d+(e-?\d+)?")
 # Reads of values in each step, of presets whose components declare `waits`.
 WAITS: Final[Mapping[str, Mapping[str, int]]] = {
+    "gnmt-tiny": {"document_boundaries": 2},
     "luong-tiny": {"document_boundaries": 2},  # of source and target: a recurrent state restarts at documents
     "rnnsearch-tiny": {"document_boundaries": 2},
 }

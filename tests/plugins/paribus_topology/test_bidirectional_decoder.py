@@ -69,7 +69,7 @@ def language_model(recurrent: Recurrent) -> Model:
 
 @pytest.fixture(scope="module")
 def mix(recurrent: Recurrent) -> Model:
-    return recurrent("elmo-tagger-tiny", "tokenizer=bytes", "dims.layers=2", "topology.task_layers=0")
+    return recurrent("elmo-tagger", "tokenizer=bytes", "dims.layers=2", "topology.task_layers=0")
 
 
 def test_each_half_is_an_lstm_in_one_direction(language_model: Model) -> None:
@@ -87,7 +87,7 @@ def test_the_mix_is_a_softmax_weighted_sum_of_all_layers(mix: Model) -> None:
 
 
 def test_a_bilstm_reads_the_mix(recurrent: Recurrent) -> None:
-    model = recurrent("elmo-tagger-tiny", "tokenizer=bytes", "topology.task_width=3", "topology.task_layers=2")
+    model = recurrent("elmo-tagger", "tokenizer=bytes", "topology.task_width=3", "topology.task_layers=2")
     x = mixed_layers(model, TEXT)
     peer = torch.nn.LSTM(10, 3, num_layers=2, bidirectional=True).double()
     for layer in range(2):
@@ -101,10 +101,10 @@ def test_a_bilstm_reads_the_mix(recurrent: Recurrent) -> None:
 
 
 @pytest.mark.parametrize("attention", ["lstm", "qrnn", "mha"])
-@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger-tiny"])
+@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger"])
 def test_no_half_depends_on_tokens_of_the_other_direction(name: str, attention: str, recurrent: Recurrent) -> None:
     """Gradients at the embedded tokens: the first half reads tokens up to its own, the second half those from it on."""
-    options = ["topology.task_layers=0"] if name == "elmo-tagger-tiny" else []
+    options = ["topology.task_layers=0"] if name == "elmo-tagger" else []
     model: Any = recurrent(name, "tokenizer=bytes", f"attention={attention}", *options)
     x = model.get_parameter("embedding.tokens.weight")[torch.tensor([TEXT])].detach().requires_grad_()
     layout = paribus.token_layout(Stream(torch.tensor([TEXT])))
@@ -118,7 +118,7 @@ def test_no_half_depends_on_tokens_of_the_other_direction(name: str, attention: 
 
 
 @pytest.mark.parametrize("attention", ["lstm", "mha"])
-@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger-tiny"])
+@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger"])
 def test_documents_and_padding_stay_apart(name: str, attention: str, recurrent: Recurrent) -> None:
     model = recurrent(name, "tokenizer=bytes", f"attention={attention}", "position=none")
     documents = torch.tensor([[PADDING, 0, 0, 0, 1, 1, PADDING, 1, PADDING]])
@@ -145,14 +145,14 @@ def test_positions_of_the_reversed_text_have_the_same_distances(position: str, r
 def test_pretrained_decoders_start_a_tagger() -> None:
     """Everything but the mix, the BiLSTM and the head of the task is copied."""
     model = paribus.assemble(paribus.spec("elmo-tiny", *SIZES))
-    tagger = paribus.assemble(paribus.spec("elmo-tagger-tiny", *SIZES))
+    tagger = paribus.assemble(paribus.spec("elmo-tagger", *SIZES))
     saved = {name for name, _ in model.named_parameters()}
     new = {name.rpartition(".")[0].split(".layers")[0] for name, _ in tagger.named_parameters() if name not in saved}
     assert new == {"body.mix", "body.task", "objectives.tag.head"}
     assert {name for name in saved if name not in dict(tagger.named_parameters())} == {"objectives.bilm.bias"}
 
 
-@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger-tiny"])
+@pytest.mark.parametrize("name", ["elmo-tiny", "elmo-tagger"])
 def test_cost_matches_the_torch_flop_counter(name: str) -> None:
     model = meta_model(paribus.spec(name, *SIZES, "dims.width=16"), installed())
     lines = {line.path: line.flops for line in model_cost(model, 16).lines}
@@ -171,7 +171,7 @@ def test_other_topologies_cannot_be_trained_as_two_language_models() -> None:
         with raises_problem(SpecError, "does-not-fit", "bilm", "bidirectional-decoder"):
             paribus.spec(preset, "objective=bilm")
     with raises_problem(SpecError, "does-not-fit", "bilm", "separate-directions"):
-        paribus.spec("elmo-tagger-tiny", "objective=bilm")
+        paribus.spec("elmo-tagger", "objective=bilm")
 
 
 def test_attention_weights_of_both_directions_are_captured(recurrent: Recurrent) -> None:

@@ -24,6 +24,7 @@ TOPOLOGIES = {
     "plain-decoder": "lstm-lm-tiny",
     "encoder-decoder": "seq2seq-tiny",
     "recurrent-encoder-decoder": "rnnsearch-tiny",
+    "deep-recurrent-encoder-decoder": "gnmt-tiny",
 }
 
 
