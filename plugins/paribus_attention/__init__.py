@@ -9,9 +9,11 @@ from paribus_attention.block_sparse import BlockSparse as block_sparse
 from paribus_attention.convolution import Convolution as conv
 from paribus_attention.differential import Differential as differential
 from paribus_attention.dilated import Dilated as dilated
+from paribus_attention.dilated_convolution import DilatedConvolution as dilated_conv
 from paribus_attention.dot import Dot as dot
 from paribus_attention.fixed import Fixed as fixed
 from paribus_attention.fourier import Fourier as fourier
+from paribus_attention.full_convolution import FullConvolution as full_conv
 from paribus_attention.gated_recurrent_unit import GatedRecurrentUnit as gru
 from paribus_attention.grouped_query import GroupedQuery as gqa
 from paribus_attention.identity import Identity as identity

@@ -44,6 +44,38 @@ def convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, options
     return mixed
 
 
+def full_convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """A matrix for each token of the window (Collobert et al. 2011), then a gate (Gehring et al. 2017)."""
+    return convolve(module, x, visible, options, options["dilation"])
+
+
+def dilated_convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """The same with the dilations 1, g, g² …, and 1 again after a block of layers (Kalchbrenner et al. 2016)."""
+    growth, dilations = options["growth"] or options["kernel"], [1]
+    for _ in range(module.shape.layer):
+        following = dilations[-1] * growth
+        ends = following >= module.shape.length if options["block"] is None else len(dilations) % options["block"] == 0
+        dilations.append(1 if ends else following)
+    return convolve(module, x, visible, options, dilations[-1])
+
+
+def convolve(module: Any, x: Tensor, visible: Tensor, options: Mapping[str, Any], dilation: int) -> Tensor:
+    kernel, matrices = options["kernel"], module.convolution.weight.split(x.shape[1], dim=1)  # (O, D) each
+    is_causal = not visible.triu(1).any()
+    before = kernel - 1 if is_causal else kernel // 2
+    rows = []
+    for i in range(len(x)):
+        document = visible[i].nonzero().flatten().tolist()  # without padding, and without later tokens if causal
+        total = x.new_zeros(len(matrices[0])) if module.convolution.bias is None else module.convolution.bias
+        for tap in range(kernel if document else 0):
+            neighbour = document.index(i) + (tap - before) * dilation
+            if 0 <= neighbour < len(document):
+                total = total + matrices[tap] @ x[document[neighbour]]
+        a, b = total.chunk(2) if options["gate"] else (total, None)
+        rows.append(a if b is None else a / (1 + (-b).exp()))
+    return torch.stack(rows)
+
+
 def gated_recurrent_unit(module: Any, x: Tensor, source: Tensor, visible: Tensor) -> Tensor:
     """Reset and update gate (Cho et al. 2014), the reset gate after the product, as in cuDNN."""
 
@@ -114,7 +146,9 @@ def quasi_recurrent_neural_network(
 
 REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.conv": convolution,
+    "attention.dilated-conv": dilated_convolution,
     "attention.fourier": fourier,
+    "attention.full-conv": full_convolution,
     "attention.gru": gated_recurrent_unit,
     "attention.identity": identity,
     "attention.lstm": long_short_term_memory,
