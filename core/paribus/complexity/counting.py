@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -25,6 +25,7 @@ Node = Mapping[str, Any]
 
 LENGTHS: Final = (128, 256, 512)  # at which sequential operations are counted
 LOGARITHM: Final = 0.5  # the exponent that stands for a logarithm
+PATIENCE: Final = 8  # layers without a further token, at least, after which the search for a path stops
 QUERIES: Final = 16  # of one backward pass in the search for dependencies
 
 
@@ -152,19 +153,31 @@ class Path(NamedTuple):
     is_connected: bool  # each token is reached by all tokens that it may see
 
 
-def path_length(depends: Tensor, *, causal: bool) -> Path:
-    """Return the layers after which no further token is reached, from the dependencies of one layer."""
-    length = depends.shape[0]
-    step = (depends | torch.eye(length, dtype=torch.bool)).float()
-    reached, layers = step, 1
-    while not torch.equal(further := (reached @ step > 0).float(), reached):
-        reached, layers = further, layers + 1
-    expected = torch.ones(length, length).tril() if causal else torch.ones(length, length)
-    return Path(layers, bool((reached >= expected).all()))
+def path_length(layers: Iterable[Tensor], *, causal: bool) -> Path:
+    """Return the number of layers after which no further token is reached, from the dependencies of each layer.
+
+    The layers have no end. The search stops when each token is reached by all that it may see, or after as many layers
+    without a further token as there were before, and at least `PATIENCE`.
+    """
+    reached, needed, is_connected = torch.empty(0), 1, False
+    for count, depends in enumerate(layers, start=1):
+        length = depends.shape[0]
+        step = (depends | torch.eye(length, dtype=torch.bool)).float()
+        further = step if count == 1 else (step @ reached > 0).float()
+        if count > 1 and not torch.equal(further, reached):
+            needed = count
+        reached = further
+        expected = torch.ones(length, length).tril() if causal else torch.ones(length, length)
+        is_connected = bool((reached >= expected).all())
+        if is_connected or count - needed >= max(needed, PATIENCE):
+            break
+    return Path(needed, is_connected)
 
 
-def growth(counts: Sequence[int]) -> float | None:
-    """Return the exponent of counts at doubled lengths: 0 for a constant, 0.5 for a logarithm, None if it is unclear.
+def growth(counts: Sequence[int], ratio: int = 2) -> float | None:
+    """Return the exponent of counts: 0 for a constant, 0.5 for a logarithm, None if it is unclear.
+
+    Each length is `ratio` times the one before, by default twice.
 
     Differences are compared, since a constant part would hide the growth of the rest. A single step, where a kernel
     starts to work in blocks, is no growth.
@@ -172,7 +185,7 @@ def growth(counts: Sequence[int]) -> float | None:
     steps = [after - before for before, after in itertools.pairwise(counts)]
     if 0 in steps[-2:]:
         return 0.0
-    rises = [math.log2(after / before) for before, after in itertools.pairwise(steps) if before > 0 and after > 0]
+    rises = [math.log(after / before, ratio) for before, after in itertools.pairwise(steps) if before > 0 and after > 0]
     if not rises or max(rises) - min(rises) > 1:
         return None
     exponent = sum(rises) / len(rises)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, final
 
-from torch import nn
+from torch import Tensor, nn
 
 from paribus.complexity.closed_form import Polynomial, Variable, fit_polynomial, order_text, polynomial_text
 from paribus.complexity.counting import (
     LOGARITHM,
+    Path,
     count_flops,
     dependencies,
     growth,
@@ -32,6 +34,8 @@ from paribus.schema import Option, Range
 
 PATH_LENGTHS: Final = (16, 32, 64, 128)
 PATH_SPAN: Final = 4  # of a window, in the search for paths: as many doublings as possible exceed it
+LAYERED_LENGTHS: Final = (4, 16, 64, 256)  # if layers differ: powers of the span, whose logarithm to it is whole
+FEWER: Final = 0.7  # share of the layers that is taken for half of them, which are whole numbers
 PATH_SIZE: Final = Size(PATH_LENGTHS[-1], 16, 4)
 COUNT_SIZE: Final = Size(256, 64, 4)
 LENGTHS: Final = (256, 512, 1024, 2048)
@@ -119,7 +123,7 @@ class _Fit:
 
 
 def _varied_options(registry: Registry, candidate: Candidate, *, causal: bool) -> Iterator[Option]:
-    """Yield the options that are sizes, limited by the length or the heads, and change the cost."""
+    """Yield the options that are sizes, limited by the length or the heads, and change the FLOPs."""
     size = COUNT_SIZE._replace(causal=causal)
     for option in registry.index.find("attention", candidate.name).options:
         if _is_size(option, candidate):
@@ -127,7 +131,7 @@ def _varied_options(registry: Registry, candidate: Candidate, *, causal: bool) -
                 attention_of(registry, node_of(registry, candidate.with_options(**{option.name: value}), size), size)
                 for value in _values(option)[0][:2]
             )
-            if low.cost(Load(*size[:1] * 2)) != high.cost(Load(*size[:1] * 2)):
+            if low.cost(Load(*size[:1] * 2)).flops != high.cost(Load(*size[:1] * 2)).flops:
                 yield option
 
 
@@ -156,24 +160,25 @@ def _symbols(names: list[str]) -> list[str]:
 @final
 @dataclass(frozen=True)
 class Growth:
-    """Growth of a count with n, and with the option that divides it, if there is one."""
+    """Growth of a count with n, and with an option that divides it or is the base of its logarithm, if there is one."""
 
     exponent: float | None  # LOGARITHM: of a logarithm; None: unclear
     largest: int = 0  # at the longest length of the search
-    divided_by: str = ""  # symbol
+    option: str = ""  # symbol
     is_connected: bool = True  # False: some tokens never reach one another
+    length: int = PATH_LENGTHS[-1]  # longest length of the search
 
     @property
     def order(self) -> str:
-        """`O(1)`, `O(n/w)`, `O(log n)`, `∞`, or the largest count if its growth is unclear."""
+        """`O(1)`, `O(n/w)`, `O(log_k n)`, `∞`, or the largest count if its growth is unclear."""
         if not self.is_connected:
             return "∞"
         if self.exponent is None:
-            return f"{self.largest} at n = {PATH_LENGTHS[-1]}"
+            return f"{self.largest} at n = {self.length}"
         if self.exponent in (0.0, LOGARITHM):
-            return "O(1)" if self.exponent == 0.0 else "O(log n)"
+            return "O(1)" if self.exponent == 0.0 else f"O(log{f'_{self.option}' if self.option else ''} n)"
         power = "n" if self.exponent == 1 else f"n^{self.exponent:g}"
-        return f"O({power}{f'/{self.divided_by}' if self.divided_by else ''})"
+        return f"O({power}{f'/{self.option}' if self.option else ''})"
 
 
 def sequential(registry: Registry, candidate: Candidate, *, causal: bool) -> Growth:
@@ -184,28 +189,40 @@ def sequential(registry: Registry, candidate: Candidate, *, causal: bool) -> Gro
 
 def path(registry: Registry, candidate: Candidate, steps: Growth, *, causal: bool) -> Growth:
     """Return the growth of the longest path between two tokens: layers, or sequential operations within a layer."""
-    options = registry.index.find("attention", candidate.name).options
-    spans = [option.name for option in options if _is_size(option, candidate) and is_limited_by_length(option)]
+    entry = registry.index.find("attention", candidate.name)
+    varied = _varied_options(registry, candidate, causal=causal)
+    spans = [option.name for option in varied if is_limited_by_length(option)]
     small = candidate.with_options(**dict.fromkeys(spans, PATH_SPAN))
+    depends_on_layer = "layer" in entry.traits.get("needs", [])
+    lengths, ratio = (LAYERED_LENGTHS, PATH_SPAN) if depends_on_layer else (PATH_LENGTHS, 2)
 
-    def layers(attention: Candidate, length: int) -> tuple[int, bool]:
+    def layers(attention: Candidate, length: int) -> Path:
         size = PATH_SIZE._replace(length=length, causal=causal)
         node = node_of(registry, attention, size._replace(length=PATH_SIZE.length))
-        return path_length(dependencies(registry, node, size), causal=causal)
+        return path_length(_layers(registry, node, size, depends_on_layer), causal=causal)
 
-    paths = [layers(small, length) for length in PATH_LENGTHS]
+    paths = [layers(small, length) for length in lengths]
     counts, is_connected = [count for count, _ in paths], all(connected for _, connected in paths)
-    exponent = growth(counts)
+    exponent = growth(counts, ratio)
     if exponent == 0.0 and steps.exponent:
-        return Growth(steps.exponent, counts[-1], is_connected=is_connected)
-    divisor = ""
-    if exponent == 1.0:
-        others = spans or [option.name for option in options if option.kind.name == "int" and option.default]
+        return Growth(steps.exponent, counts[-1], "", is_connected, lengths[-1])
+    symbol = ""
+    if exponent in (1.0, LOGARITHM):
+        others = spans or [option.name for option in entry.options if option.kind.name == "int" and option.default]
         for name in others:
-            wider = small.with_options(**{name: 2 * (small.options.get(name) or _default(options, name))})
-            if layers(wider, PATH_LENGTHS[-1])[0] <= 0.7 * counts[-1]:
-                divisor = _symbols([name])[0]
-    return Growth(exponent, counts[-1], divisor, is_connected)
+            value = small.options.get(name) or _default(entry.options, name)
+            wider = small.with_options(**{name: 2 * value if exponent == 1.0 else value**2})  # half the layers, or less
+            if layers(wider, lengths[-1]).layers <= FEWER * counts[-1]:
+                symbol = _symbols([name])[0]
+    return Growth(exponent, counts[-1], symbol, is_connected, lengths[-1])
+
+
+def _layers(registry: Registry, node: Mapping[str, Any], size: Size, depends_on_layer: bool) -> Iterator[Tensor]:
+    """Yield the dependencies of each layer of a stack without end."""
+    if not depends_on_layer:
+        yield from itertools.repeat(dependencies(registry, node, size))
+    for layer in itertools.count():
+        yield dependencies(registry, node, size._replace(layer=layer))
 
 
 def _default(options: tuple[Option, ...], name: str) -> Any:

@@ -26,21 +26,24 @@ from paribus.specs.fields import NO_POSITION
 from paribus.specs.yaml_reader import read_yaml
 
 SPAN: Final = 64  # of a window, a block or a rank that has no default
+LAYERS: Final = 64  # of the stack that an attention is validated in; only one of them is made
 BASES: Final = {False: "encoder-tiny", True: "gpt-tiny"}  # presets that an attention is validated in
 
 
 class Size(NamedTuple):
-    """Size of a place: n tokens of width d in h heads, in a causal stack or not."""
+    """Size of a place: n tokens of width d in h heads, in a causal stack or not, and the number of its layer."""
 
     length: int
     width: int
     heads: int
     causal: bool = False
+    layer: int = 0
 
     @property
     def shape(self) -> Shape:
         head_width = self.width // self.heads
-        return Shape(self.width, self.heads, head_width, self.length, 2, layers=1, layer=0, causal=self.causal)
+        layers = self.layer + 1
+        return Shape(self.width, self.heads, head_width, self.length, 2, layers, self.layer, causal=self.causal)
 
 
 @final
@@ -104,7 +107,7 @@ def is_limited_by_heads(option: Option) -> bool:
 
 def node_of(registry: Registry, candidate: Candidate, size: Size) -> dict[str, Any]:
     """Return the node of an attention with all of its options, or raise an error if it does not fit the size."""
-    dims = {"width": size.width, "heads": size.heads, "length": size.length, "head_width": None}
+    dims = {"width": size.width, "heads": size.heads, "length": size.length, "head_width": None, "layers": LAYERS}
     base = resolved(BASES[size.causal], f"position={NO_POSITION}", registry=registry)
     attention = {"name": candidate.name, **candidate.options}
     spec = resolved({**base, "dims": {**base["dims"], **dims}, "attention": attention}, registry=registry)

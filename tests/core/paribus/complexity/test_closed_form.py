@@ -69,6 +69,8 @@ def test_a_variable_at_most_n_bounds_its_powers() -> None:
         ("linear", False, "O(n d²/h)", "8 n d² + 4 n d²/h"),
         ("linformer", False, "O(n d r)", "8 n d² + 8 n d r"),
         ("conv", False, "O(n d k)", "2 n d² + 2 n d k"),
+        ("full-conv", False, "O(n d² k)", "2 n d² k"),
+        ("dilated-conv", True, "O(n d² k)", "2 n d² k"),
         ("block-sparse", True, "O(n d b)", "8 n d² + 28 n d b"),
         ("lstm", True, "O(n d²)", "16 n d²"),
         ("qrnn", True, "O(n d² k)", "6 n d² k"),
