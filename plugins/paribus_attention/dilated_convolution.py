@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Role, Shape, State
-from paribus_attention.token_convolution import CONVOLUTION_TRAITS, TokenConvolution, dilation_of
+from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
+from paribus_attention.token_convolution import CONVOLUTION_TRAITS, convolution_of, dilation_of
 
 
 @final
@@ -23,7 +22,6 @@ class DilatedConvolution(Attention):
     """
 
     traits: ClassVar[AttentionTraits] = {**CONVOLUTION_TRAITS, "needs": ["layer"]}
-    roles: ClassVar[Mapping[str, Role]] = {"convolution.weight": "residual"}
 
     def __init__(
         self,
@@ -47,9 +45,7 @@ class DilatedConvolution(Attention):
         super().__init__()
         self.shape = shape
         dilation = dilation_of(shape, growth or kernel, block)
-        out = 2 * shape.width if gate else shape.width
-        self.convolution = TokenConvolution(shape, kernel=kernel, dilation=dilation, bias=bias, out=out)
-        self.activation = nn.GLU() if gate else nn.Identity()
+        self.convolution, self.activation = convolution_of(shape, kernel, dilation, gate=gate, bias=bias)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

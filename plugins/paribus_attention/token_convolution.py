@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import PADDING, AttentionTraits, Context, Cost, Load, Shape, State
+from paribus import PADDING, AttentionTraits, Context, Cost, Load, Role, Shape, State
 from paribus_attention.documents import is_content
 
 CONVOLUTION_TRAITS: Final[AttentionTraits] = {
@@ -34,16 +34,17 @@ class TokenConvolution(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, *, kernel: int, dilation: int, bias: bool, width: int | None = None, out: int | None = None
+        self, *, kernel: int, dilation: int, causal: bool, bias: bool, width: int, out: int, role: Role
     ) -> None:
-        """Make a convolution from `width` to `out` channels; None: the width of the stream."""
+        """Make a convolution from `width` to `out` channels, whose weight has this role."""
         super().__init__()
+        self.roles = {"weight": role}
         self.kernel, self.dilation = kernel, dilation
-        self.left = (kernel - 1 if shape.causal else kernel // 2) * dilation
+        self.left = (kernel - 1 if causal else kernel // 2) * dilation
         self.right = (kernel - 1) * dilation - self.left
-        self.width, self.out = width or shape.width, out or shape.width
-        self.weight = nn.Parameter(torch.empty(self.out, kernel * self.width))  # the first token of a window first
-        self.bias = nn.Parameter(torch.empty(self.out)) if bias else None
+        self.width = width
+        self.weight = nn.Parameter(torch.empty(out, kernel * width))  # the first token of a window first
+        self.bias = nn.Parameter(torch.empty(out)) if bias else None
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, W) -> (B, T, O)."""
@@ -102,6 +103,22 @@ class TokenConvolution(nn.Module):
     def cost(self, load: Load) -> Cost:
         """Return the cost of one sequence."""
         return Cost(2 * load.queries * self.weight.numel(), state=min(self.left, load.keys) * self.width)
+
+
+def convolution_of(
+    shape: Shape, kernel: int, dilation: int, *, gate: bool, bias: bool
+) -> tuple[TokenConvolution, nn.Module]:
+    """Return a convolution of the stream, and what follows it: with `gate`, a gated linear unit of 2 D channels."""
+    convolution = TokenConvolution(
+        kernel=kernel,
+        dilation=dilation,
+        causal=shape.causal,
+        bias=bias,
+        width=shape.width,
+        out=2 * shape.width if gate else shape.width,
+        role="inner" if gate else "residual",
+    )
+    return convolution, nn.GLU() if gate else nn.Identity()
 
 
 def dilation_of(shape: Shape, growth: int, block: int | None) -> int:

@@ -13,6 +13,7 @@ from paribus_placement.post_norm import PostNorm as post
 from paribus_placement.pre_norm import PreNorm as pre
 from paribus_placement.re_zero import ReZero as rezero
 from paribus_placement.sandwich_norm import SandwichNorm as sandwich
+from paribus_placement.scaled_residual import ScaledResidual as scaled_residual
 
 
 @hookimpl

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import Topology, hookimpl, registered
 from paribus_topology.bidirectional_decoder import BidirectionalDecoder as bidirectional_decoder
+from paribus_topology.convolutional_encoder_decoder import ConvolutionalEncoderDecoder as convolutional_encoder_decoder
 from paribus_topology.decoder import Decoder as decoder
 from paribus_topology.deep_recurrent_encoder_decoder import (
     DeepRecurrentEncoderDecoder as deep_recurrent_encoder_decoder,

@@ -254,7 +254,15 @@ class SpecBuilder:
         own_positions = [position for position in (*shared, *cross_positions) if id(position) not in reused]
         positions = [position for position in own_positions if position.traits["owner"] == "stack"]
         embedding = self.embedding().stack_part(shape, self._embeddings(shape))
-        return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding)
+        keeps_inputs = self._hands_on_inputs(part)
+        return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding, keeps_inputs=keeps_inputs)
+
+    def _hands_on_inputs(self, part: Part) -> bool:
+        """Return True if a cross-attention to this part needs the embedded tokens of its memory."""
+        readers = [self.part_spec(reader) for reader in self.parts.values() if reader.cross == part.path]
+        nodes = [node for spec in readers for node in as_list(self._cross(spec)["attention"])]
+        kinds = [self.classes.get("attention", node["name"]) for node in nodes]
+        return any(issubclass(kind, Attention) and "inputs" in kind.traits.get("needs", []) for kind in kinds)
 
     def _stack_positions(
         self, nodes: Sequence[Node], shape: Shape, reusable: Sequence[tuple[Node, Position]]

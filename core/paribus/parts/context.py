@@ -226,6 +226,8 @@ class Context(NamedTuple):
     carry: dict[str, Tensor] | None = None  # values of early layers for later ones; new in each forward pass
     captured: dict[str, Tensor] | None = None  # receives the attention weights; forces the eager kernel
     captured_heads: dict[str, Tensor] | None = None  # receives q, k and v
+    inputs: Tensor | None = None  # (B, T, D): embedded tokens of the queries, for attentions that need `inputs`
+    memory_inputs: Tensor | None = None  # (B, S, M): embedded tokens of the memory, for the same attentions
 
     def mask(self, visibility: Visibility) -> Tensor | None:
         """Return which keys each query sees, (B or 1, 1, T, S) bool, for an attention without `Attend`.

@@ -169,11 +169,14 @@ class Stack(Stage):
         final: nn.Module | None,
         kernels: Sequence[Kernel],
         embedding: nn.ModuleDict | None = None,
+        *,
+        keeps_inputs: bool = False,
     ) -> None:
         """Build a stack.
 
         `wiring` gives the position that each layer's attention reads, and its cross-attention: one of `positions`, one
-        of the layer, or one of another stack. `embedding` is the stack's own part of the embedding.
+        of the layer, or one of another stack. `embedding` is the stack's own part of the embedding. With
+        `keeps_inputs`, the `extra` of an output is the input of the first layer, for another stack that needs it.
         """
         super().__init__()
         self.shape = shape
@@ -183,6 +186,11 @@ class Stack(Stage):
         if final is not None:
             self.norm = final
         self.normed = final is not None
+        self.keeps_inputs = keeps_inputs
+        attentions = [attention for layer in layers for attention in (layer.attention, layer.cross)]
+        self._reads_inputs = any(
+            "inputs" in attention.traits.get("needs", []) for attention in attentions if attention is not None
+        )
         stack_positions = {
             id(attention_position): attention_position
             for attention_position, _ in wiring
@@ -239,7 +247,9 @@ class Stack(Stage):
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
         cross_carry: dict[str, Tensor] = {}
-        layer_input = x
+        layer_input = first_input = x
+        inputs = x if self._reads_inputs else None
+        memory_inputs = memory.extra if self._reads_inputs and memory is not None else None
         for index, layer in enumerate(self.layers):
             state = states.layers[index] if states is not None else {}
             layer_capture: dict[str, Tensor] = {}
@@ -250,12 +260,21 @@ class Stack(Stage):
                 layer_capture if request.weights else None,
                 layer_capture if index + 1 in request.heads else None,
             )
-            ctx = Context(plans, layout, keys, None, state.get("attention"), past, carry, weights, heads)
+            ctx = Context(plans, layout, keys, None, state.get("attention"), past, carry, weights, heads, inputs)
             cross = None
             if memory is not None:
                 cross_capture: dict[str, Tensor] | None = {} if request.weights else None
                 cross = Context(
-                    plans, layout, memory.layout, memory.hidden, state.get("cross"), past, cross_carry, cross_capture
+                    plans,
+                    layout,
+                    memory.layout,
+                    memory.hidden,
+                    state.get("cross"),
+                    past,
+                    cross_carry,
+                    cross_capture,
+                    inputs=inputs,
+                    memory_inputs=memory_inputs,
                 )
             layer_input = x
             x, extra = cast("Layer", layer).run(x, ctx, cross)
@@ -269,7 +288,8 @@ class Stack(Stage):
             states.past = past + layout.positions.shape[-1]
         last_input = LastLayerInput(layer_input, keys, carry, cross_carry) if request.last_layer_input else None
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
-        return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, last_layer_input=last_input)
+        kept = first_input if self.keeps_inputs else None
+        return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, kept, last_input)
 
     def rerun_last_layer(
         self, read: LastLayerInput, queries: Tensor, index: Tensor, times: int, memory: Memory | None = None

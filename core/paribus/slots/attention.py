@@ -34,7 +34,7 @@ class AttentionTraits(Traits, total=False):
     weights: bool  # can return its attention weights, (B, H, T, S)
     normalized: bool  # weights are not negative, and the weights of a query sum to 1 (to less with attention sinks)
     table: bool  # cannot read positions beyond dims.length
-    needs: list[str]  # `layer`: an instance for each layer
+    needs: list[str]  # `layer`: an instance for each layer; `inputs`: the embedded tokens, in its context
     decodes: bool  # supports step-by-step decoding with a state
 
 

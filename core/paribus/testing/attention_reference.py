@@ -57,6 +57,11 @@ class _Call(NamedTuple):
     output: Tensor
 
     @property
+    def inputs(self) -> tuple[Tensor | None, Tensor | None]:
+        """Embedded tokens of the queries and of the keys."""
+        return self.ctx.inputs, self.ctx.inputs if self.ctx.memory is None else self.ctx.memory_inputs
+
+    @property
     def source(self) -> Tensor:
         memory: Tensor | None = self.ctx.memory
         return self.x if memory is None else memory
@@ -139,6 +144,7 @@ def _compared_call(description: str, call: _Call, first: _Call, reference: Funct
             reference,
             positions=(row(ctx.layout.positions), row(ctx.key_layout.positions)),
             first=(first.module, first.source[example]),
+            inputs=tuple(None if vector is None else vector[example] for vector in call.inputs),
         )
         expected = function(call.module, call.x[example], call.source[example], row(visible))
         output, weights = expected if isinstance(expected, tuple) else (expected, None)

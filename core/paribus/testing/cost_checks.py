@@ -14,7 +14,7 @@ from paribus.errors import SpecError
 from paribus.kernels import KERNELS
 from paribus.parts.attention_planner import CrossAttention
 from paribus.parts.batch import Stream, TokenLayout
-from paribus.parts.context import Memory
+from paribus.parts.context import Context, Memory
 from paribus.parts.shape import Load, Shape
 from paribus.parts.stack import Layer
 from paribus.slots.attention import Attention
@@ -169,8 +169,12 @@ def _memory_fault(case: Case, attention: Attention, shape: Shape, kind: str) -> 
     assert shape.memory_width is not None
     hidden = noise("memory", 1, MEMORY_LENGTH, shape.memory_width)
     memory = Memory(hidden, TokenLayout(torch.arange(MEMORY_LENGTH).unsqueeze(0)))
+    plans, embedded = (
+        crossing.plans(x, layout, memory),
+        (noise("inputs", *x.shape), noise("memory inputs", *hidden.shape)),
+    )
     with flop_counter() as counter:
-        output = crossing(x, layout, memory, {}, crossing.plans(x, layout, memory))
+        output = attention(x, Context(plans, layout, memory.layout, hidden, {}, 0, {}, None, None, *embedded))
     width = shape.memory_width if shape.raw_memory else shape.width
     if output.shape != (*x.shape[:2], width):
         return f"the output for a {kind} has the shape {tuple(output.shape)}; expected {(*x.shape[:2], width)}"

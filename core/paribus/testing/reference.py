@@ -31,6 +31,7 @@ A function receives further arguments if it has parameters of these names:
   NotImplemented for what it does not cover.
 - `positions`, of an attention: the positions of its queries and of its keys, (T,) and (S,).
 - `first`, of an attention: the first layer's attention and its source, for values of the first layer.
+- `inputs`, of an attention that needs them: the embedded tokens of its queries and of its keys, (T, D) and (S, D).
 - `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.
 - `segments`, of a position: the segments of the query and of the key.
 - `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.

@@ -18,6 +18,7 @@ from paribus import key32
 
 Options = Mapping[str, Any]
 Positions = tuple[Tensor, Tensor]
+Inputs = tuple[Tensor, Tensor]
 First = tuple[Any, Tensor]
 Score = Callable[[Any, int, Tensor, Tensor], Tensor]
 Weigh = Callable[[Any, int, Tensor, Tensor, Options], Tensor]
@@ -142,6 +143,28 @@ def perceptron(module: Any, x: Tensor, source: Tensor, visible: Tensor, options:
         return torch.tanh(pairs @ module.inner.weight[units].T + bias) @ module.outer[head]
 
     return attention(module, x, source, visible, options, first, score)
+
+
+def multi_step(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, inputs: Inputs
+) -> Output:
+    """Queries W h + b + g, keys z and values z + e, times the root of the number of keys (Gehring et al. 2017)."""
+    root, scores, outputs, weights = math.sqrt(0.5), options["scores"], [], []
+    queries = root * (x @ module.q.weight.T + (module.q.bias if scores["bias"] else 0) + inputs[0])
+    values = root * (source + inputs[1])
+    if scores["value_residual"]:
+        values = mixed_values(module, values, root * (first[1] + inputs[1]))
+    width = module.shape.head_width
+    for head in range(module.shape.heads):
+        q, k, v = (vectors[:, head * width : (head + 1) * width] for vectors in (queries, source, values))
+        if scores["qk_norm"]:
+            q, k = (
+                root_mean_square_norm(y, norm.weight)
+                for y, norm in ((q, module.attend.q_norm), (k, module.attend.k_norm))
+            )
+        weights.append(softmax(module, head, q @ k.T * scale(options, width), visible, options))
+        outputs.append(weights[-1] @ v * visible.sum(1, keepdim=True, dtype=x.dtype).sqrt())
+    return torch.cat(outputs, -1), torch.stack(weights)
 
 
 def talking_heads(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
@@ -384,6 +407,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.mla": multi_head_latent,
     "attention.mlp-score": perceptron,
     "attention.mqa": attention,
+    "attention.multi-step": multi_step,
     "attention.relu": rectified_linear_unit,
     "attention.restricted": restricted,
     "attention.sigmoid": sigmoid,

@@ -166,6 +166,15 @@ def re_zero(module: Any, x: Tensor, sublayers: Sublayers, initial: bool) -> Any:
     return x
 
 
+def scaled_residual(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
+    """Gehring et al. 2017, sections 3.3 and 3.5: the context is added within the residual connection of a block."""
+    h = sublayers["attention"](x)
+    if "cross" in sublayers:
+        h = (h + sublayers["cross"](h)) / math.sqrt(2)
+    x = (x + h) / math.sqrt(2)
+    return (x + sublayers["feedforward"](x)) / math.sqrt(2) if "feedforward" in sublayers else x
+
+
 def layer_scale(module: Any, x: Tensor, sublayers: Sublayers, options: Options, initial: bool) -> Any:
     """Touvron et al. 2021, equation 4: a diagonal matrix of each branch."""
     for name, sublayer in sublayers.items():
@@ -244,6 +253,12 @@ def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
     """Glorot & Bengio 2010, equation 12; vectors of a table have a norm of about 1."""
     rows, columns = unit.shape if unit.ndim == 2 else (len(unit), len(unit))
     return unit * about.gain * math.sqrt(1 / columns if about.role == "embedding" else 2 / (rows + columns))
+
+
+def gated(scheme: Any, unit: Tensor, about: Any) -> Any:
+    """Gehring et al. 2017, section 3.5, without dropout."""
+    variance = (4 if about.role == "inner" else 1) / unit.shape[-1]
+    return unit * about.gain * (0.1 if about.role == "embedding" else math.sqrt(variance))
 
 
 def t5(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
@@ -328,6 +343,21 @@ def encoder_decoder(module: Any, path: str, stream: Any, source: Any) -> Any:
     return (bidirectional if path == "encoder" else decoder)(module, path, stream, source)
 
 
+def convolutional_encoder_decoder(module: Any, path: str, stream: Any, source: Any, options: Options) -> Any:
+    """Gehring et al. 2017: source and target may have tables of their own."""
+    table = module.embedding if options["shared_embedding"] else module.source_embedding
+
+    def encoded(tokens: Tensor) -> Any:
+        x = table.tokens.weight[tokens] * table.scale + module.encoder.position[0].table.weight[: len(tokens)]
+        return run_layers(module.encoder, x, torch.ones(len(x), len(x), dtype=torch.bool))
+
+    if path == "encoder":
+        return encoded(stream.tokens)
+    past = torch.ones(len(stream.tokens), len(stream.tokens), dtype=torch.bool).tril()
+    x = embed(module, stream.tokens, module.body.position[0])
+    return run_layers(module.body, x, past, encoded(source.tokens))
+
+
 def generator_discriminator(module: Any, path: str, stream: Any, source: Any, options: Options) -> Any:
     """Clark et al. 2020, section 3.1; He et al. 2023, section 3.2: E_D = sg(E_G) + E_Δ, without shared positions."""
     stack, shares = getattr(module, path), options["sharing"] == "whole"
@@ -375,16 +405,19 @@ REFERENCES: Mapping[str, Any] = {
     "placement.post": {"forward": post_norm, "gain": no_gain},
     "placement.pre": {"forward": pre_norm, "gain": no_gain},
     "placement.rezero": {"forward": re_zero, "gain": no_gain},
+    "placement.scaled-residual": {"forward": scaled_residual, "gain": no_gain},
     "placement.sandwich": {"forward": sandwich_norm, "gain": no_gain},
     "embedding.factorised": {"forward": factorised_table, "unembed": score},
     "embedding.patches": patches,
     "embedding.tokens": {"forward": token_table, "unembed": score},
+    "initialisation.gated": gated,
     "initialisation.gpt2": gpt2,
     "initialisation.normal": normal,
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
     "initialisation.xavier": xavier,
     "topology.bidirectional-decoder": bidirectional_decoder,
+    "topology.convolutional-encoder-decoder": convolutional_encoder_decoder,
     "topology.decoder": decoder,
     "topology.encoder": bidirectional,
     "topology.encoder-decoder": encoder_decoder,
