@@ -6,6 +6,7 @@ from paribus import Attention, hookimpl, registered
 from paribus_attention.additive import Additive as additive
 from paribus_attention.bilinear import Bilinear as bilinear
 from paribus_attention.block_sparse import BlockSparse as block_sparse
+from paribus_attention.bottleneck_convolution import BottleneckConvolution as bottleneck_conv
 from paribus_attention.convolution import Convolution as conv
 from paribus_attention.differential import Differential as differential
 from paribus_attention.dilated import Dilated as dilated
@@ -30,6 +31,7 @@ from paribus_attention.quasi_recurrent_neural_network import QuasiRecurrentNeura
 from paribus_attention.multi_step import MultiStep as multi_step
 from paribus_attention.rectified_linear_unit import RectifiedLinearUnit as relu
 from paribus_attention.restricted import Restricted as restricted
+from paribus_attention.same_position import SamePosition as same_position
 from paribus_attention.sigmoid import Sigmoid as sigmoid
 from paribus_attention.sparsemax import Sparsemax as sparsemax
 from paribus_attention.talking_heads import TalkingHeads as talking_heads

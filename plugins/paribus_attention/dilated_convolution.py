@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
-from paribus_attention.token_convolution import CONVOLUTION_TRAITS, convolution_of, dilation_of
+from paribus_attention.token_convolution import CONVOLUTION_TRAITS, convolution_of
 
 
 @final
@@ -15,10 +15,10 @@ class DilatedConvolution(Attention):
     """Full convolution with a dilation that grows from layer to layer (Kalchbrenner et al. 2016).
 
     "Neural Machine Translation in Linear Time", "WaveNet" (van den Oord et al. 2016). In layer l, counted from 0, the
-    tokens of a window are `growth`^l apart. With a growth of `kernel`, a causal stack of log_k(n) layers connects n
-    tokens. After `block` layers the dilation is 1 again.
+    tokens of a window are `growth`^l apart; before this is `dims.length` or more, it is 1 again. With a growth of
+    `kernel`, a causal stack of log_k(n) layers connects n tokens. Everything else is as in `full-conv`.
 
-    Everything else is as in `full-conv`.
+    Blocks of a few layers, as in these papers, are a list of `full-conv` with their dilations.
     """
 
     traits: ClassVar[AttentionTraits] = {**CONVOLUTION_TRAITS, "needs": ["layer"]}
@@ -33,18 +33,12 @@ class DilatedConvolution(Attention):
         growth: Annotated[
             int | None, "factor of the dilation from one layer to the next; null: `kernel`", Range(2)
         ] = None,
-        block: Annotated[
-            int | None,
-            "layers after which the dilation is 1 again; null: before it would be dims.length or more",
-            Range(1),
-            AtMost("layers", "the stack has no more layers"),
-        ] = None,
         gate: Annotated[bool, "gated linear unit: a * sigmoid(b) of twice the channels"] = False,
         bias: Annotated[bool, "add a bias"] = True,
     ) -> None:
         super().__init__()
         self.shape = shape
-        dilation = dilation_of(shape, growth or kernel, block)
+        dilation = dilation_of(shape, growth or kernel)
         self.convolution, self.activation = convolution_of(shape, kernel, dilation, gate=gate, bias=bias)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
@@ -57,3 +51,15 @@ class DilatedConvolution(Attention):
 
     def cost(self, load: Load) -> Cost:
         return self.convolution.cost(load)
+
+
+def dilation_of(shape: Shape, growth: int) -> int:
+    """Return the dilation of a layer: 1 in the first, and then `growth` times that of the layer before.
+
+    It is 1 again before it would be the length of a sequence or more, where no token is that far away.
+    """
+    assert shape.layer is not None, "validation rejects layers that share parameters"
+    layers = 1
+    while growth**layers < shape.length:
+        layers += 1
+    return int(growth ** (shape.layer % layers))

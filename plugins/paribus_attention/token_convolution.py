@@ -121,19 +121,6 @@ def convolution_of(
     return convolution, nn.GLU() if gate else nn.Identity()
 
 
-def dilation_of(shape: Shape, growth: int, block: int | None) -> int:
-    """Return the dilation of a layer: 1 in the first layer of each block, and then `growth` times that before it.
-
-    Without a block, it is 1 again before it would be the length of a sequence or more, where no token is that far away.
-    """
-    assert shape.layer is not None, "validation rejects layers that share parameters"
-    if block is None:
-        block = 1
-        while growth**block < shape.length:
-            block += 1
-    return int(growth ** (shape.layer % block))
-
-
 def _past_documents(ctx: Context, stored: int) -> Tensor:
     """Return the documents (B|1, stored) of the tokens in the decoding state."""
     assert ctx.key_layout.documents is not None, "either all decoding steps have documents, or none"

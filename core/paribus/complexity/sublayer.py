@@ -26,7 +26,6 @@ from paribus.specs.fields import NO_POSITION
 from paribus.specs.yaml_reader import read_yaml
 
 SPAN: Final = 64  # of a window, a block or a rank that has no default
-LAYERS: Final = 64  # of the stack that an attention is validated in; only one of them is made
 BASES: Final = {False: "encoder-tiny", True: "gpt-tiny"}  # presets that an attention is validated in
 
 
@@ -107,7 +106,7 @@ def is_limited_by_heads(option: Option) -> bool:
 
 def node_of(registry: Registry, candidate: Candidate, size: Size) -> dict[str, Any]:
     """Return the node of an attention with all of its options, or raise an error if it does not fit the size."""
-    dims = {"width": size.width, "heads": size.heads, "length": size.length, "head_width": None, "layers": LAYERS}
+    dims = {"width": size.width, "heads": size.heads, "length": size.length, "head_width": None}
     base = resolved(BASES[size.causal], f"position={NO_POSITION}", registry=registry)
     attention = {"name": candidate.name, **candidate.options}
     spec = resolved({**base, "dims": {**base["dims"], **dims}, "attention": attention}, registry=registry)

@@ -247,7 +247,8 @@ class Stack(Stage):
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
         cross_carry: dict[str, Tensor] = {}
-        layer_input = first_input = x
+        layer_input = x
+        kept = x if self.keeps_inputs else None
         inputs = x if self._reads_inputs else None
         memory_inputs = memory.extra if self._reads_inputs and memory is not None else None
         for index, layer in enumerate(self.layers):
@@ -288,7 +289,6 @@ class Stack(Stage):
             states.past = past + layout.positions.shape[-1]
         last_input = LastLayerInput(layer_input, keys, carry, cross_carry) if request.last_layer_input else None
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
-        kept = first_input if self.keeps_inputs else None
         return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, kept, last_input)
 
     def rerun_last_layer(

@@ -12,10 +12,11 @@ from paribus.parts.batch import Stream
 from paribus.parts.stack import Layer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import changed_choices
-from paribus.testing.small_model import SmallModel, noise, tokens
+from paribus.testing.small_model import SmallModel, draw_seed, noise, tokens
 
 LENGTH: Final = 12
 MANY_TOKENS: Final = 64  # enough for a unit that only some tokens use
+DRAWS: Final = 5  # of weights and tokens, in all of which a unit without effect has no gradient
 STEPS: Final = (1e-6, 1e-5, 1e-8)  # a mismatch at some steps only is due to rounding, or to kinks nearby
 GRADIENT_TOLERANCE: Final = 1e-4
 UNIT_ROLES: Final = frozenset({"query", "key", "value", "inner", "residual"})
@@ -93,18 +94,36 @@ def _mismatch(
 
 
 def living_units(case: Case, host: HostModel) -> Verdict:
-    """Every row and column of the projections has a gradient: no head or hidden unit is without effect."""
-    model = case.small_model(host)
+    """Every row and column of the projections has a gradient: no head or hidden unit is without effect.
+
+    A ReLU may be 0 at all tokens by chance, so a unit has to be without one for several draws of weights and tokens.
+    """
+    dead = _dead_units(case, case.small_model(host))
+    for seed in range(1, DRAWS):
+        if not dead:
+            return HOLDS
+        with draw_seed(seed):
+            again = _dead_units(case, SmallModel(host.spec, case.registry))
+        shared = {place: [unit for unit in units if unit in again.get(place, [])] for place, units in dead.items()}
+        dead = {place: units for place, units in shared.items() if units}
+    for (path, name, size), units in dead.items():
+        return (
+            f"no gradient reaches {name} {units[0]} of `{path}` ({len(units)} of {size}). "
+            "Usual cause: a mask or a slice that drops heads or hidden units"
+        )
+    return HOLDS
+
+
+def _dead_units(case: Case, model: SmallModel) -> dict[tuple[str, str, int], list[int]]:
+    """Return rows and columns without a gradient, by the path of their matrix, the name of the axis and its size."""
+    dead: dict[tuple[str, str, int], list[int]] = {}
     for path, grad in _projection_gradients(case, model):
         matrix = grad.flatten(1)
         for axis, name in ((1, "row"), (0, "column")):
-            dead = (matrix == 0).all(axis).nonzero().flatten().tolist()
-            if dead:
-                return (
-                    f"no gradient reaches {name} {dead[0]} of `{path}` ({len(dead)} of {matrix.shape[1 - axis]}). "
-                    "Usual cause: a mask or a slice that drops heads or hidden units"
-                )
-    return HOLDS
+            units = (matrix == 0).all(axis).nonzero().flatten().tolist()
+            if units:
+                dead[path, name, matrix.shape[1 - axis]] = units
+    return dead
 
 
 def _projection_gradients(case: Case, model: SmallModel) -> Iterator[tuple[str, Tensor]]:

@@ -103,10 +103,10 @@ def test_the_state_has_no_more_tokens_than_there_are_to_decode(build_stack: Buil
     [
         ({"kernel": 3}, [1, 3, 9, 27, 81, 243, 1, 3]),  # of at most 256 tokens
         ({"kernel": 4}, [1, 4, 16, 64, 1, 4, 16, 64]),  # no token is 256 tokens away
-        ({"kernel": 3, "growth": 2, "block": 3}, [1, 2, 4, 1, 2, 4, 1, 2]),
-        ({"kernel": 2, "growth": 10, "block": 1}, [1] * 8),
+        ({"kernel": 3, "growth": 7}, [1, 7, 49, 1, 7, 49, 1, 7]),
+        ({"kernel": 2, "growth": 256}, [1] * 8),
     ],
-    ids=["whole", "power", "block", "constant"],
+    ids=["kernel", "power", "growth", "constant"],
 )
 def test_the_dilation_grows_from_layer_to_layer(
     options: dict[str, Any], dilations: list[int], build_stack: BuildStack

@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "full-conv": {"name": "full-conv", "dilation": 3},
     "full-conv-gate": {"name": "full-conv", "kernel": 4, "gate": True},
     "dilated-conv": {"name": "dilated-conv"},
+    "bottleneck-conv": {"name": "bottleneck-conv", "inner": 5},
     "lstm": {"name": "lstm"},
     "gru": {"name": "gru"},
     "qrnn": {"name": "qrnn"},

@@ -54,6 +54,8 @@ COMMANDS: Final = (
     "rnnsearch-tiny trainer.max_steps=400",
     "luong-tiny trainer.max_steps=400",
     "gnmt-tiny trainer.max_steps=400",
+    "convs2s-tiny trainer.max_steps=400",
+    "bytenet-tiny trainer.max_steps=400",
     "vit-tiny trainer.max_steps=200",
 )
 REPORTED: Final = (  # heads of two classes that need not learn so soon

@@ -1,4 +1,4 @@
-"""Convolutional encoder-decoder: ConvS2S compared with its equations, token by token; its tables and its sublayers."""
+"""Convolutional encoder-decoder: ConvS2S and ByteNet compared with their equations, token by token, and its parts."""
 
 import copy
 import math
@@ -89,6 +89,47 @@ def test_gradients_equal_those_of_the_equations(convs2s: Any, run_both: RunBoth)
     ]
     for name, actual, expected in zip(parameters, *both, strict=True):
         torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10, msg=name)
+
+
+def residual_block(layer: Any, line: list[Tensor], stride: int, causal: bool) -> list[Tensor]:
+    """Figure 3, left, of Kalchbrenner et al. 2016, at each of the tokens."""
+    block, norm = layer.attention, layer.placement.norms["attention"]
+    reduced = [block.before(block.reduce(norm(h).relu())).relu() for h in line]
+    left, middle, right = block.convolution.weight.chunk(3, dim=1)
+    rows = []
+    for i, h in enumerate(line):
+        places = (i - 2 * stride, i - stride, i) if causal else (i - stride, i, i + stride)
+        y = block.convolution.bias.clone()
+        for matrix, place in zip((left, middle, right), places, strict=True):
+            if 0 <= place < len(line):
+                y = y + matrix @ reduced[place]
+        rows.append(h + block.outer(block.after(y).relu()))
+    return rows
+
+
+def bytenet_equations(model: Any, source: Tensor, target: Tensor) -> list[Tensor]:
+    """The decoder is stacked on the encoder: the token at t reads the encoder's output at t, if there is one."""
+    topology = model.topology
+    encoded = [topology.embedding.tokens.weight[token] for token in source]
+    for layer, stride in zip(topology.encoder.layers, (1, 2, 4, 8, 16), strict=True):
+        encoded = residual_block(layer, encoded, stride, causal=False)
+    encoded = [topology.encoder.norm(z) for z in encoded]
+    h = [topology.embedding.tokens.weight[token] for token in target]
+    for layer, stride in zip(topology.body.layers, (1, 2, 4, 8, 16), strict=True):
+        h = residual_block(layer, h, stride, causal=True)
+        normed = [layer.placement.norms["cross"](state) for state in h]
+        read = [encoded[t] if t < len(encoded) else torch.zeros_like(h[0]) for t in range(len(h))]
+        h = [h[t] + layer.cross.outer(torch.cat([normed[t], read[t]])) for t in range(len(h))]
+    return [topology.body.norm(state) for state in h]
+
+
+@pytest.mark.parametrize(("source", "target"), [(SOURCES, TARGETS), (TARGETS, SOURCES)], ids=["shorter", "longer"])
+def test_bytenet_equals_its_equations(source: Tensor, target: Tensor, run_both: RunBoth) -> None:
+    bytenet = model("bytenet-tiny", "dims.width=8", "corpus=null")
+    actual = run_both(bytenet, Stream(source), Stream(target)).hidden
+    for row in range(2):
+        expected = torch.stack(bytenet_equations(bytenet, source[row], target[row]))
+        torch.testing.assert_close(actual[row], expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("chunk", [1, 3])

@@ -27,7 +27,6 @@ def registry() -> Registry:
         ("full-conv", True, "O(1)", "O(n/k)"),
         ("dilated-conv", False, "O(1)", "O(log_k n)"),
         ("dilated-conv", True, "O(1)", "O(log_k n)"),
-        ("{name: dilated-conv, growth: 2, block: 2}", True, "O(1)", "O(n/k)"),  # dilations 1 and 2
         ("{name: full-conv, dilation: 2}", False, "O(1)", "∞"),  # tokens at odd distances
         ("local-m", True, "O(1)", "O(n/r)"),
         ("linear", False, "O(1)", "O(1)"),

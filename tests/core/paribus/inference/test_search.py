@@ -134,7 +134,10 @@ def test_each_prompt_may_have_its_own_length_limit() -> None:
         assert_same_hypotheses(prompt_lines, search((prompt,), GenerationConfig(beam=3, n=2), 1, limit)[0])
 
 
-@pytest.mark.parametrize("preset", ["gpt-tiny", "lstm-lm-tiny", "seq2seq-tiny", "rnnsearch-tiny", "luong-tiny"])
+@pytest.mark.parametrize(
+    "preset",
+    ["gpt-tiny", "lstm-lm-tiny", "seq2seq-tiny", "rnnsearch-tiny", "luong-tiny", "convs2s-tiny"],
+)
 def test_every_generating_topology_supports_beam_search(
     preset: str, assemble: Callable[..., Model], shake: Callable[[Model], Model]
 ) -> None:

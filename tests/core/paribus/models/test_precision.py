@@ -36,11 +36,16 @@ pytestmark = [
 ]
 
 PRESETS = (
-    "bert-tiny", "bigbird-tiny", "deberta-tiny", "electra-tiny", "encoder-tiny", "gpt-tiny", "gpt1-tiny", "gpt2-tiny",
+    "bert-tiny", "bigbird-tiny", "bytenet-tiny", "convs2s-tiny",
+    "deberta-tiny", "electra-tiny", "encoder-tiny", "gpt-tiny", "gpt1-tiny", "gpt2-tiny",
     "gpt3-tiny", "llama-tiny", "lstm-lm-tiny", "luong-tiny", "mistral-tiny", "modernbert-tiny", "rnnsearch-tiny",
     "seq2seq-tiny", "t5-tiny", "transformer-tiny", "vit-tiny", "xlnet-tiny",
 )  # fmt: skip
-LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
+LARGER = {
+    "vit-tiny": ("dims.length=17",),
+    "modernbert-tiny": ("dims.layers=3",),
+    "bytenet-tiny": ("attention=[{name: bottleneck-conv}, {name: bottleneck-conv, dilation: 2}]",),
+}
 SMALL_TRIAL = (
     "gpt-tiny", "trainer.max_steps=6", "dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=32",
     "data.batch=4", "data.validation=16",

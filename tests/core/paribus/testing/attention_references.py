@@ -390,6 +390,15 @@ def fixed(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Opti
     return project(module, "o", torch.stack(last), options)
 
 
+def same_position(module: Any, x: Tensor, source: Tensor, visible: Tensor, positions: Positions) -> Tensor:
+    """A map of a query and the visible token at its position, or 0 if there is none (Kalchbrenner et al. 2016)."""
+    rows = []
+    for i, keys in enumerate(visible):
+        found = [source[j] for j in range(len(source)) if keys[j] and positions[0][i] == positions[1][j]]
+        rows.append(module.outer(torch.cat([x[i], found[0] if found else torch.zeros_like(source[0])])))
+    return torch.stack(rows)
+
+
 REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.additive": additive,
     "attention.bilinear": attention,
@@ -408,6 +417,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.mlp-score": perceptron,
     "attention.mqa": attention,
     "attention.multi-step": multi_step,
+    "attention.same-position": same_position,
     "attention.relu": rectified_linear_unit,
     "attention.restricted": restricted,
     "attention.sigmoid": sigmoid,

@@ -50,13 +50,26 @@ def full_convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, op
 
 
 def dilated_convolution(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]) -> Tensor:
-    """The same with the dilations 1, g, g² …, and 1 again after a block of layers (Kalchbrenner et al. 2016)."""
+    """The same with another dilation in each layer (Kalchbrenner et al. 2016)."""
     growth, dilations = options["growth"] or options["kernel"], [1]
     for _ in range(module.shape.layer):
-        following = dilations[-1] * growth
-        ends = following >= module.shape.length if options["block"] is None else len(dilations) % options["block"] == 0
-        dilations.append(1 if ends else following)
+        dilations.append(dilations[-1] * growth if dilations[-1] * growth < module.shape.length else 1)
     return convolve(module, x, visible, options, dilations[-1])
+
+
+def bottleneck_convolution(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Mapping[str, Any]
+) -> Tensor:
+    """Figure 3, left (Kalchbrenner et al. 2016): ReLU, map, norm, ReLU, convolution, norm, ReLU, map."""
+
+    def layer_norm(h: Tensor, norm: Any) -> Any:
+        centred = h - h.mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+    h = layer_norm(module.reduce(x.clamp_min(0)), module.before).clamp_min(0)
+    h = convolve(module, h, visible, {**options, "gate": False}, options["dilation"])
+    mapped: Tensor = module.outer(layer_norm(h, module.after).clamp_min(0))
+    return mapped
 
 
 def convolve(module: Any, x: Tensor, visible: Tensor, options: Mapping[str, Any], dilation: int) -> Tensor:
@@ -145,6 +158,7 @@ def quasi_recurrent_neural_network(
 
 
 REFERENCES: dict[str, Callable[..., Any]] = {
+    "attention.bottleneck-conv": bottleneck_convolution,
     "attention.conv": convolution,
     "attention.dilated-conv": dilated_convolution,
     "attention.fourier": fourier,
