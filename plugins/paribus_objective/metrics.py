@@ -135,8 +135,8 @@ def span_f1(prediction: list[int], gold: list[int]) -> float:
     return 2 * max(overlap, 0) / (prediction[1] - prediction[0] + gold[1] - gold[0] + 2)
 
 
-def concatenate(state: list[Tensor] | Tensor) -> Tensor:
+def concatenate(state: list[Tensor] | Tensor, columns: int = 5) -> Tensor:
     """Return a list state as one tensor; after a reduction over ranks it already is one."""
     if isinstance(state, Tensor):
         return state
-    return torch.cat(state) if state else torch.empty(0, 5)
+    return torch.cat(state) if state else torch.empty(0, columns)

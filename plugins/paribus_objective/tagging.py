@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, ClassVar, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, NamedTuple, final
 
 import numpy as np
 import torch
@@ -30,13 +30,20 @@ from paribus_objective import class_head, labelled, predictions, scoring
 from paribus_objective.segments import MARKS, SegmentLayout, Span
 from paribus_objective.windows import Array, CorpusCache, WordRuns, word_runs
 
+if TYPE_CHECKING:
+    from torchmetrics import Metric
+
+NO_WORD: Final = -1  # place of a token that has no label
+
 
 @final
 class Tagging(Objective):
     """Tagging: a label for each word, scored at its first token. "BERT" (Devlin et al. 2019), 5.3.
 
     Other tokens, special tokens and padding have no label. A text longer than the sequence is split between words into
-    several examples, so each word is in one. (B, T, D) -> (B, T, C).
+    several examples, so each word is in one. `f1` is that of the tags of words. With `entities`, whole entities are
+    scored too: their words are joined over the examples of a text, and compared as conlleval does. (B, T, D) -> (B, T,
+    C).
     """
 
     traits: ClassVar[ObjectiveTraits] = {
@@ -55,8 +62,6 @@ class Tagging(Objective):
     forward = class_head.smoothed_forward
     cost = class_head.linear_cost
     head_positions = class_head.every_position
-    metrics = class_head.metrics
-    update_metrics = class_head.update_metrics
     predict = predictions.predict_tags
 
     def __init__(
@@ -67,10 +72,12 @@ class Tagging(Objective):
         *,
         classes: Annotated[int, "number of tags, at least as many as the corpus has", Range(2, 65536)] = 2,
         smoothing: Annotated[float, "label smoothing: share spread over all tags", Range(0, below=1)] = 0.0,
+        entities: Annotated[bool, "score whole entities, from the names of the tags: O, B-TYPE, I-TYPE …"] = False,
     ) -> None:
         super().__init__()
         self.classes = classes
         self.smoothing = smoothing
+        self.entities = entities
         self.layout = SegmentLayout(shape, vocabulary, "tag")
         self.text_limit = shape.length - MARKS + 1
         self.runs = CorpusCache(partial(word_runs, limit=self.text_limit))
@@ -84,6 +91,7 @@ class Tagging(Objective):
             message = f"document {wrong[0]:,} has {counts[wrong[0]]} tags and {words[wrong[0]]} words"
             raise DataError(Problem(code="labels", path="corpus", message=message, valid="a tag for each word"))
         labelled.check_class_range(labels.values[labels.values != IGNORED], self.classes, "tag")
+        self._codes(tokens)
         return len(self.runs(tokens).start)
 
     def example_lengths(self, tokens: Tokens, length: int) -> Array:
@@ -99,9 +107,16 @@ class Tagging(Objective):
     def form(self, tokens: Tokens, length: int, draw: Draw) -> TrainingExamples:
         runs = WordRuns(*(column[draw.index.numpy()] for column in self.runs(tokens)))
         span = self._span(tokens, runs)
+        words, count = _words(tokens, runs, span), len(span.start)
+        targets = {"labels": words.spread(_labels(tokens, words), count, length, IGNORED)}
+        codes = self._codes(tokens)
+        if codes is not None:
+            places = words.number + words.document  # with a gap between documents
+            targets["places"] = words.spread(places, count, length, NO_WORD)
+            targets["codes"] = codes[None].repeat(count, axis=0)
         return TrainingExamples(
             {"body": self.layout(tokens, span, None, length)},
-            {"labels": torch.from_numpy(_first_token_labels(tokens, runs, span, length))},
+            {name: torch.from_numpy(target) for name, target in targets.items()},
         )
 
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float | None:
@@ -112,19 +127,65 @@ class Tagging(Objective):
     def class_logits(self, run: ForwardPass) -> Tensor:
         return run.cached("logits", lambda: self.logits(run.hidden("body"), run.unembed))
 
+    def metrics(self) -> Mapping[str, Metric]:
+        if not self.entities:
+            return class_head.metrics(self)
+        from paribus_objective import entities
+
+        scores = {f"entity-{score}": entities.EntityScore(score) for score in entities.SCORES}
+        return {**class_head.metrics(self), **scores}
+
+    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+        class_head.update_metrics(self, run, metrics)
+        if not self.entities:
+            return
+        labels, codes = run.targets["labels"], run.targets["codes"][0]
+        places = run.targets["places"].masked_fill(labels == IGNORED, NO_WORD)
+        predictions, gold = codes[self.class_logits(run).argmax(-1)], codes[labels.clamp(min=0)]
+        for name, metric in metrics.items():
+            if name.startswith("entity-"):
+                metric.update(places.flatten(), predictions.flatten(), gold.flatten())
+
+    def _codes(self, tokens: Tokens) -> Array | None:
+        """(C,) codes of the tags, for scores of entities."""
+        if not self.entities:
+            return None
+        from paribus_objective import entities
+
+        return entities.tag_codes(labelled.require_labels(tokens).names, self.classes)
+
     def _span(self, tokens: Tokens, runs: WordRuns) -> Span:
         """Return the tokens of each run; a word longer than the sequence is truncated, and keeps its label."""
         bounds = np.asarray(tokens.sentences)
         return Span(bounds[runs.start], np.minimum(bounds[runs.stop] - bounds[runs.start], self.text_limit))
 
 
-def _first_token_labels(tokens: Tokens, runs: WordRuns, span: Span, length: int) -> Array:
-    """(B, T) the label of each word at its first token; tokens follow one special token."""
-    labels, counts = labelled.require_labels(tokens), runs.stop - runs.start
+class _Words(NamedTuple):
+    """Words of a batch of examples, (N,) each."""
+
+    example: Array  # number of the example in the batch
+    number: Array  # number of the word in the corpus
+    document: Array
+    position: Array  # of its first token
+
+    def spread(self, values: Array, examples: int, length: int, fill: int) -> Array:
+        """(N,) -> (B, T): the value of each word at its first token, and `fill` elsewhere."""
+        spread = np.full((examples, length), fill, dtype=np.int64)
+        spread[self.example, self.position] = values.astype(np.int64)
+        return spread
+
+
+def _words(tokens: Tokens, runs: WordRuns, span: Span) -> _Words:
+    """Return the words of each run; its tokens follow one special token."""
+    counts = runs.stop - runs.start
     example = np.repeat(np.arange(len(counts)), counts)
-    word = np.arange(len(example)) - np.repeat(np.cumsum(counts) - counts, counts) + runs.start[example]
-    document = runs.document[example]
-    values = labels.values[labels.documents[document] + word - np.asarray(tokens.documents)[document]]
-    token_labels = np.full((len(counts), length), IGNORED, dtype=np.int64)
-    token_labels[example, 1 + np.asarray(tokens.sentences)[word] - span.start[example]] = values.astype(np.int64)
-    return token_labels
+    number = np.arange(len(example)) - np.repeat(np.cumsum(counts) - counts, counts) + runs.start[example]
+    position = 1 + np.asarray(tokens.sentences)[number] - span.start[example]
+    return _Words(example, number, runs.document[example], position)
+
+
+def _labels(tokens: Tokens, words: _Words) -> Array:
+    """(N,) the label of each word."""
+    labels, first = labelled.require_labels(tokens), np.asarray(tokens.documents)
+    values: Array = labels.values[labels.documents[words.document] + words.number - first[words.document]]
+    return values

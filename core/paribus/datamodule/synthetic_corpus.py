@@ -51,6 +51,9 @@ class SyntheticCorpus(Corpus):
             labels = self._labels(number, len(sentences))
             yield Document(name, sentences, target, self._language(number), labels, self._language(number + 1))
 
+    def classes(self) -> tuple[str, ...]:
+        return ("O", "B-word") if "tags" in self.needs else ()
+
     def _labels(self, number: int, sentences: int) -> tuple[float, ...]:
         if "tags" in self.needs:
             return tuple((number + index) % 2 for index in range(sentences))

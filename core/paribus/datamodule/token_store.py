@@ -151,7 +151,8 @@ def encode_corpus(
         raise _overlap_error(meta["overlap"], meta["held"])
     state = data[: meta["state"]].tobytes()
     tokenizer.load(state)
-    train, val = (_side(meta["sides"], data, split) for split in SPLITS)
+    names = tuple(meta["classes"])
+    train, val = (_side(meta["sides"], data, split, names) for split in SPLITS)
     if is_tokenized:
         train, val = (_with_ids(side, corpus, split) for side, split in zip((train, val), SPLITS, strict=True))
     return EncodedCorpus(
@@ -164,7 +165,7 @@ def encode_corpus(
         meta["dropped"],
         meta["overlap"],
         tuple(meta["languages"]),
-        tuple(meta["classes"]),
+        names,
         built,
         meta["bytes"],
         meta["lost"],
@@ -173,8 +174,10 @@ def encode_corpus(
     )
 
 
-def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> SplitTokens:
-    """Encode documents with a trained tokenizer, without the cache."""
+def encode_documents(
+    documents: Iterable[Document], tokenizer: Tokenizer, classes: tuple[str, ...] = ()
+) -> SplitTokens:
+    """Encode documents with a trained tokenizer, without the cache; `classes` are the names of their classes."""
     document_list = list(documents)
     part = encode(document_list, tokenizer, paired=is_paired(document_list, tokenizer))
     sides: list[SplitTokens] = []
@@ -182,7 +185,7 @@ def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer) -> Spl
         sentences, ends, labelled = (
             np.insert(np.cumsum(sizes), 0, 0) for sizes in (flat.sentences, flat.documents, flat.labelled)
         )
-        labels = Labels(flat.labels, labelled) if len(flat.labels) else None
+        labels = Labels(flat.labels, labelled, classes) if len(flat.labels) else None
         sides.append(SplitTokens(flat.ids, sentences, ends, sides[-1] if sides else None, labels=labels))
     return sides[-1]
 
@@ -316,11 +319,11 @@ def _as_scalars(keys: Array) -> Array:
     return np.ascontiguousarray(keys).view(f"S{KEY}").reshape(-1)
 
 
-def _side(sides: Mapping[str, Any], data: Ints, name: str) -> SplitTokens:
+def _side(sides: Mapping[str, Any], data: Ints, name: str, names: tuple[str, ...] = ()) -> SplitTokens:
     ids, sentences, documents, languages, labels, labelled = (_array(data, *place) for place in sides[name])
     targets = f"{name} targets"
     target_tokens = _side(sides, data, targets) if targets in sides else None
-    split_labels = Labels(labels, labelled) if len(labelled) else None
+    split_labels = Labels(labels, labelled, names) if len(labelled) else None
     return SplitTokens(ids, sentences, documents, target_tokens, languages if len(languages) else None, split_labels)
 
 

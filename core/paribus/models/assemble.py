@@ -23,7 +23,7 @@ from paribus.kernels import KERNELS
 from paribus.models.checkpoint import load_weights
 from paribus.models.lightning_module import Model
 from paribus.registry import Registry
-from paribus.slots.corpus import Corpus
+from paribus.slots.corpus import Corpus, Tokens
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.objective import Objective
 from paribus.slots.optimizer import Optimizer
@@ -184,7 +184,9 @@ def longer_examples(spec: Spec, classes: Classes, data: Data, times: int) -> Exa
     """Return validation examples that are `times` as long, from new draws of the corpus or from its text."""
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
     is_drawn = "longer" in corpus.traits.get("provides", [])
-    tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer) if is_drawn else data.encoded.val
+    tokens: Tokens = data.encoded.val
+    if is_drawn:
+        tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer, data.encoded.classes)
     evaluate, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
     longer_spec = {**spec, "dims": {**spec["dims"], "length": length}, "objective": evaluate, "evaluate": None}
     objectives = build(longer_spec, classes, data.encoded.vocabulary, KERNELS).objectives

@@ -149,6 +149,7 @@ class Labels(NamedTuple):
 
     values: Floats  # of all documents in order
     documents: Ints  # first value of each document, and the end
+    names: tuple[str, ...] = ()  # of the classes that the values number, if they have names
 
 
 class Tokens(Protocol):

@@ -262,7 +262,8 @@ def select_documents(tokens: Tokens, numbers: Sequence[int]) -> Tokens:
     if tokens.labels is not None:
         starts = np.asarray(tokens.labels.documents)
         places = [place for number in numbers for place in range(starts[number], starts[number + 1])]
-        labels = Labels(np.asarray(tokens.labels.values)[places], _bounds(np.diff(starts)[list(numbers)]))
+        values = np.asarray(tokens.labels.values)[places]
+        labels = Labels(values, _bounds(np.diff(starts)[list(numbers)]), tokens.labels.names)
     return SplitTokens(
         np.concatenate([np.asarray(tokens.ids[bounds[s] : bounds[s + 1]]) for s in sentences]),
         _bounds(np.diff(bounds)[sentences]),

@@ -150,7 +150,7 @@ def test_labels_and_class_names_are_stored(tmp_path: Path) -> None:
     assert encoded.train.labels.values.tolist() == [1, 0.5, -1]
     assert encoded.train.labels.documents.tolist() == [0, 1, 3]
     assert labels_of(encoded.val).tolist() == [2]
-    assert encoded.classes == ("no", "yes")
+    assert encoded.classes == encoded.train.labels.names == ("no", "yes")
     assert build(tmp_path).train.labels is None
 
 
