@@ -10,10 +10,12 @@ from paribus_text.byte_pair import BytePair as bpe
 from paribus_text.bytes import Bytes as bytes
 from paribus_text.cloze import Cloze as cloze
 from paribus_text.code_words import CodeWords as code_words
+from paribus_text.conll import Conll as conll
 from paribus_text.datasets import Datasets as datasets
 from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
+from paribus_text.glue import Glue as glue
 from paribus_text.message_catalogues import MessageCatalogues as gettext
 from paribus_text.overlap import Overlap as overlap
 from paribus_text.pixels import Pixels as pixels

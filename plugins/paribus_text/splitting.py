@@ -30,6 +30,7 @@ class _Scan(NamedTuple):
     """Result of reading all documents once."""
 
     held_out: frozenset[str]  # hashes of the held-out texts
+    shared: frozenset[str]  # hashes of the texts of the validation split that are dropped from the training split
     fingerprint: str
     dropped: Mapping[str, int]
 
@@ -39,15 +40,23 @@ class Splitting:
     """Splits of the documents that `read(split, dropped)` reads.
 
     Without files for validation, a part of the training documents is held out by a hash of each text: the same text is
-    never in both splits, and neither the order nor the names of files matter.
+    never in both splits, and neither the order nor the names of files matter. With `drops_shared`, as for published
+    splits, training documents that the validation split has too are dropped and counted; otherwise they are an error
+    of the engine.
     """
 
     def __init__(
-        self, read: Callable[[Split, Counter[str]], DocumentReader], *, has_validation: bool, share: float
+        self,
+        read: Callable[[Split, Counter[str]], DocumentReader],
+        *,
+        has_validation: bool,
+        share: float = 0.1,
+        drops_shared: bool = False,
     ) -> None:
         self._read = read
         self._has_validation = has_validation
         self._share = share
+        self._drops_shared = drops_shared and has_validation
         self._cache: _Scan | None = None
         self._held_out: list[Document] | None = None  # the validation split, if reading the other one has found it
 
@@ -55,11 +64,13 @@ class Splitting:
         if split == "val" and self._held_out is not None:
             yield from self._held_out
             return
-        held_out = self._scan().held_out
+        held_out, shared = self._scan()[:2]
         reader = self._read(split if self._has_validation else "train", Counter())
         others: list[Document] = []
         characters = 0
         for document in reader.documents():
+            if split == "train" and shared and _hash_text(document) in shared:
+                continue
             if self._has_validation or (_hash_text(document) in held_out) == (split == "val"):
                 yield document
             elif characters < MAX_CHARACTERS:
@@ -80,25 +91,36 @@ class Splitting:
         if self._cache is None:
             dropped: Counter[str] = Counter()
             readers = {split: self._read(split, dropped) for split in SPLITS}
+            held_out, shared = self._validation(readers["val"])
             sizes: Counter[str] = Counter()
             hashes: list[str] = []
             for document in readers["train"].documents():
                 key = _hash_text(document)
+                if key in shared:
+                    dropped["training documents that the validation split has too"] += 1
+                    continue
                 hashes.append(_hash_document(document, key))
                 sizes[key] += len(document.text)
-            hashes.append("validation")
-            held_out: list[str] = []
-            if self._has_validation:
-                held_out = [_hash_document(each, _hash_text(each)) for each in readers["val"].documents()]
             raise_problems(problem for reader in readers.values() for problem in reader.problems)
+            _check_count(len(sizes), 1 if self._has_validation else 2, readers["train"].option, dropped)
             if self._has_validation:
-                _check_count(len(sizes), 1, readers["train"].option, dropped)
                 _check_count(len(held_out), 1, readers["val"].option, dropped)
             else:
-                _check_count(len(sizes), 2, readers["train"].option, dropped)
                 held_out = sorted(hold_out(sizes, self._share))
-            self._cache = _Scan(frozenset(held_out), digest([*hashes, *held_out]), +dropped)
+            fingerprint = digest([*hashes, "validation", *held_out])
+            self._cache = _Scan(frozenset(held_out), shared, fingerprint, +dropped)
         return self._cache
+
+    def _validation(self, reader: DocumentReader) -> tuple[list[str], frozenset[str]]:
+        """Return the hashes of the documents of validation files, and those of the texts to drop elsewhere."""
+        hashes: list[str] = []
+        shared: set[str] = set()
+        for document in reader.documents() if self._has_validation else ():
+            key = _hash_text(document)
+            hashes.append(_hash_document(document, key))
+            if self._drops_shared:
+                shared.add(key)
+        return hashes, frozenset(shared)
 
 
 def _hash_text(document: Document) -> str:

@@ -26,7 +26,7 @@ class FileSet(NamedTuple):
 
     option: str  # name of the patterns in errors: "corpus.path"
     patterns: Sequence[str]
-    kinds: Sequence[str]
+    kinds: Sequence[str]  # suffixes of files that are read; empty: any
     problems: list[Problem]
     dropped: Counter[str]
     sentences: bool = False  # split texts into sentences
@@ -41,12 +41,13 @@ class FileSet(NamedTuple):
             is_folder = Path(pattern).is_dir()
             expanded = f"{glob.escape(pattern)}/**/*" if is_folder else pattern
             files = [Path(name) for name in glob.glob(expanded, recursive=True) if Path(name).is_file()]  # noqa: PTH207  # Path's takes no absolute one
-            readable = [path for path in files if path.suffix.lower() in self.kinds]
+            readable = [path for path in files if not self.kinds or path.suffix.lower() in self.kinds]
             if not files:
                 message = f"no file matches {pattern!r} in {Path.cwd()}"
                 if is_folder:
                     message = f"the folder {pattern!r} contains no file"
-                valid = f"a file, a folder, or a pattern that files match, such as 'corpus/**/*{self.kinds[0]}'"
+                kind = next(iter(self.kinds), "")
+                valid = f"a file, a folder, or a pattern that files match, such as 'corpus/**/*{kind}'"
                 self.add_problem("missing-file", "", message, valid)
             elif not readable:
                 message = f"unknown kind of file {files[0].suffix!r}"

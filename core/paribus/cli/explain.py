@@ -316,7 +316,8 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "fixed": lambda value: "has a vocabulary without training" if value else "",
     "packs_documents": lambda value: f"{'works' if value else 'does not work'} with packed documents",
     "provides_if": lambda value: ", ".join(
-        f"{condition} where `{option}` is set" for condition, option in value.items()
+        f"{content} where `{option}` is {values.replace('|', ', ') or 'set'}"
+        for content, (option, _, values) in ((name, text.partition("=")) for name, text in value.items())
     ),
     "document_facts": lambda value: f"has labels of its documents: {', '.join(value)}" if value else "",
     "teacher": lambda value: ", ".join(f"`{option}` is its teacher's dims.{size}" for size, option in value.items()),

@@ -174,9 +174,7 @@ def encode_corpus(
     )
 
 
-def encode_documents(
-    documents: Iterable[Document], tokenizer: Tokenizer, classes: tuple[str, ...] = ()
-) -> SplitTokens:
+def encode_documents(documents: Iterable[Document], tokenizer: Tokenizer, classes: tuple[str, ...] = ()) -> SplitTokens:
     """Encode documents with a trained tokenizer, without the cache; `classes` are the names of their classes."""
     document_list = list(documents)
     part = encode(document_list, tokenizer, paired=is_paired(document_list, tokenizer))

@@ -69,7 +69,9 @@ class CorpusTraits(Traits, total=False):
     """Traits of a corpus."""
 
     provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
-    provides_if: dict[str, str]  # content -> option, null or false, without which the corpus does not provide it
+    provides_if: dict[
+        str, str
+    ]  # content -> option without which it has none (null or false), or `option=a|b`: only with these values
     document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
     modality: Literal["text", "images", "ids"]  # documents that it has; ids: `token_shards`; default: text
 

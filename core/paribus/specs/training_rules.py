@@ -9,7 +9,7 @@ from paribus.errors import join_names
 from paribus.registry import Entry, Index
 from paribus.specs.fields import CYCLED
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
-from paribus.specs.tree import get_path
+from paribus.specs.tree import get_path, is_met
 
 IN_TEXT: Final = frozenset(  # provided by a corpus; other needs by a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
@@ -153,12 +153,20 @@ def needs_are_met(facts: SpecView) -> Iterator[Violation]:
 
 
 def _given(facts: SpecView, objective: NamedComponent, source: NamedComponent, need: str) -> Iterator[Violation]:
-    """Report a need that the corpus provides only if one of its options is set."""
-    option = source.entry.traits.get("provides_if", {}).get(need)
-    if option is not None and (value := get_path(facts.options_of(source), option)) in (None, False):
-        message = f"{objective} needs `{need}`, which the {source} has only if `{option}` is set"
-        setting = f"{'.'.join(map(str, source.keys))}.{option}={'…' if value is None else 'true'}"
-        yield Violation("does-not-fit", objective.keys, message, setting)
+    """Report a need that the corpus provides only if one of its options is set, or has one of some values."""
+    condition = source.entry.traits.get("provides_if", {}).get(need)
+    if condition is None or is_met(facts.options_of(source), condition):
+        return
+    option, _, values = condition.partition("=")
+    setting = f"{'.'.join(map(str, source.keys))}.{option}="
+    if values:
+        requirement = f"with some values of `{option}`"
+        valid = join_names(f"{setting}{value}" for value in values.split("|"))
+    else:
+        is_empty = get_path(facts.options_of(source), option) is None
+        requirement, valid = f"if `{option}` is set", f"{setting}{'…' if is_empty else 'true'}"
+    message = f"{objective} needs `{need}`, which the {source} has only {requirement}"
+    yield Violation("does-not-fit", objective.keys, message, valid)
 
 
 def teacher_is_used(facts: SpecView) -> Iterator[Violation]:

@@ -203,6 +203,16 @@ def get_path(value: Any, path: str, default: Any = None) -> Any:
     return value
 
 
+def is_met(options: Any, condition: str) -> bool:
+    """Return whether a condition of the trait `provides_if` holds for some options.
+
+    `option`: it is neither null nor false; `option=a|b`: it has one of these values.
+    """
+    option, _, values = condition.partition("=")
+    value = get_path(options, option)
+    return value in values.split("|") if values else value not in (None, False)
+
+
 def flatten(value: Any, path: str = "", *, has_lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield the dotted path and value of every leaf; with `has_lists` false, a list is a leaf."""
     if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.schema import Option
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
-from paribus.specs.tree import get_path
+from paribus.specs.tree import get_path, is_met
 from paribus.testing.data_checks import write_files
 from paribus.testing.declared_contents import document_fault, text_fault
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -145,13 +145,14 @@ def corpus_contents(case: Case, host: HostModel) -> Verdict:
     if documents is None:
         return DOES_NOT_APPLY
     traits, node = case.entry.traits, host.spec["corpus"]
-    absent = {name for name, option in traits.get("provides_if", {}).items() if get_path(node, option) in (None, False)}
+    absent = {name for name, condition in traits.get("provides_if", {}).items() if not is_met(node, condition)}
     provides = frozenset(traits.get("provides", [])) - absent
     facts = _facts(case, host)
     names = make_corpus(case, host).classes()
-    if names and (len(names) != facts.get("classes", len(names)) or len(set(names)) < len(names)):
-        return f"`classes` returns {names}; expected {facts['classes']} different names, as `document_facts` declares"
-    classes = facts.get("classes", len(names) or None)
+    declared = facts.get("classes") or len(names)  # an empty list of names declares nothing
+    if names and (len(names) != declared or len(set(names)) < len(names)):
+        return f"`classes` returns {names}; expected {declared} different names, as `document_facts` declares"
+    classes = declared or None
     for document in itertools.chain(*documents.values()):
         fault = document_fault(document, provides, classes, marks="marks" in facts)
         if fault:

@@ -107,6 +107,10 @@ ENTRIES = (
         traits={"provides": ["sentences"], "provides_if": {"sentences": "split"}},
     ),
     entry(
+        "corpus", "tasks", Option("split", Kind("choice", choices=("one", "two", "none")), "", (), "none"),
+        traits={"provides": ["sentences"], "provides_if": {"sentences": "split=one|two"}},
+    ),
+    entry(
         "corpus", "text",
         Option("path", Kind("list", items=(STR,)), "patterns", (), None, True, ["*.txt"]),
         Option("betas", Kind("list", items=(FLOAT, FLOAT)), "two", (Range(0, below=1),), [0.9, 0.99]),

@@ -173,6 +173,12 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
         ),
         (
             "base",
+            ["objective=nsp", "corpus=tasks"],
+            "objective `nsp` needs `sentences`, which the corpus `tasks` has only with some values of `split`; "
+            "valid: corpus.split=one, corpus.split=two",
+        ),
+        (
+            "base",
             ["dims.vocabulary=6"],
             "error[out-of-range] dims.vocabulary (override 1): `dims.vocabulary` (6) is too small: "
             "tokenizer `bytes` needs 2 specials, 4 sentinels; valid: at least 7, one of them for text",

@@ -210,7 +210,18 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"path": ["rows.jsonl"], "languages": False}, "documents"),
     "table": ({"path": ["rows.jsonl"], "label": "label", "second": "second"}, "labels"),
     "gettext": ({"path": ["de.po"], "held_out": 0.3}, "pairs"),
+    "glue": ({"task": "mrpc", "path": "."}, "labels"),
+    "conll": ({"path": ["eng.train"], "validation": ["eng.testa"]}, "tags"),
 }
+
+
+def write_published(folder: Path) -> None:
+    """Write small files in the formats of published data sets."""
+    for split, words, start in (("train", "train", 0), ("dev", "testa", 40)):
+        numbers = range(start, start + 40)
+        rows = [f"{number % 2}\t1\t2\ttext {number}\tother {number}\n" for number in numbers]
+        (folder / f"{split}.tsv").write_text("".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", *rows]))
+        (folder / f"eng.{words}").write_text("".join(f"Ann I-PER\nIda B-PER\nand{n} O\n\n" for n in numbers))
 
 
 @pytest.mark.few(1)
@@ -221,6 +232,7 @@ def test_corpora_of_files_conform(name: str, components: Any, tmp_path: Path, mo
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     header = 'msgid ""\nmsgstr "Language: de\\n"\n'
     (tmp_path / "de.po").write_text(header + "".join(f'\nmsgid "text {i}"\nmsgstr "Text {i}"\n' for i in range(40)))
+    write_published(tmp_path)
     options, provided = FILES[name]
     base = {"preset": "gpt-tiny", "dims.width": 16, "corpus": {"name": name, **options}}
     report = examine(f"corpus.{name}", registry=components, base=base)
