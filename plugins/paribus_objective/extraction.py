@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from paribus import (
-    DataError,
     Draw,
     ForwardPass,
     LossTerm,
@@ -30,6 +29,13 @@ from paribus import (
     Vocabulary,
 )
 from paribus_objective import class_head, labelled, scoring
+from paribus_objective.answers import (
+    NO_ANSWER,
+    match_positions,
+    match_texts,
+    positions,
+    read_answers,
+)
 from paribus_objective.segments import MARKS, SegmentLayout, Span
 from paribus_objective.windows import Array, ContextWindows, CorpusCache, context_windows
 
@@ -37,7 +43,6 @@ if TYPE_CHECKING:
     from torchmetrics import Metric
 
 METRICS: Final = ("exact", "f1")
-NO_ANSWER: Final = -1  # position
 
 
 @final
@@ -47,7 +52,10 @@ class Extraction(Objective):
 
     A context that is too long is split into windows that start `stride` tokens apart, each an example; a window without
     the whole answer has no answer. The softmax is over the context and `[cls]` only, without question and padding.
-    (B, T, D) -> (B, T, 2).
+    `exact` and `f1` are the best of all accepted answers, the first of which is trained on. They compare texts as the
+    script of SQuAD does, without case, punctuation and articles, if the corpus has their words (`squad`), and otherwise
+    positions, so that the same words elsewhere are wrong. For a question without an answer, predicting none gives 1 and
+    every span gives 0. (B, T, D) -> (B, T, 2).
     """
 
     traits: ClassVar[ObjectiveTraits] = {
@@ -90,10 +98,11 @@ class Extraction(Objective):
         self.windows = CorpusCache(
             partial(context_windows, limit=limit, max_question_length=question_limit, stride=stride)
         )
+        self.answers = CorpusCache(read_answers)
         self.head = nn.Linear(shape.width, 2, bias=False)  # a bias would be the same for all tokens
 
     def example_count(self, tokens: Tokens, length: int) -> int:
-        _check_answers(tokens)
+        self.answers(tokens)
         return len(self.windows(tokens).start)
 
     def example_lengths(self, tokens: Tokens, length: int) -> Array:
@@ -105,8 +114,8 @@ class Extraction(Objective):
         windows = self.windows(tokens)
         documents = np.arange(len(tokens.documents) - 1)
         is_covered = np.zeros(len(documents), dtype=bool)
-        np.logical_or.at(is_covered, windows.document, _is_inside(_answers(tokens, windows.document), windows))
-        has_answer = _answers(tokens, documents)[:, 0] != NO_ANSWER
+        np.logical_or.at(is_covered, windows.document, _is_inside(self._places(tokens, windows.document), windows))
+        has_answer = self._places(tokens, documents)[:, 0] != NO_ANSWER
         question_length = windows.question_length[np.searchsorted(windows.document, documents)]
         truncated = labelled.document_spans(tokens, documents).length - question_length
         return {
@@ -121,7 +130,7 @@ class Extraction(Objective):
         question = Span(labelled.document_spans(tokens, windows.document).start, windows.question_length)
         context = Span(context_start, windows.length)
         stream = self.layout(tokens, question, context, length, other=tokens.targets)
-        answers = _answers(tokens, windows.document)
+        answers = self._places(tokens, windows.document)
         first = 2 + windows.question_length  # position of the first token of the context
         is_inside = _is_inside(answers, windows)[:, None]
         labels = np.where(is_inside, answers + (first - windows.start)[:, None], 0)
@@ -133,6 +142,8 @@ class Extraction(Objective):
             "answers": answers,
             "document": windows.document,
             "offset": windows.start - first,  # from positions in the sequence to positions in the context
+            **self._accepted(tokens, windows.document),
+            **self._texts(tokens, windows.document, context_start[:, None] + position - first[:, None], in_context),
         }
         return TrainingExamples({"body": stream}, {name: torch.from_numpy(values) for name, values in targets.items()})
 
@@ -142,7 +153,7 @@ class Extraction(Objective):
     def unigram_loss(self, train: Tokens, targets: Mapping[str, Tensor]) -> float:
         """Return the loss of predicting no answer as often as in `train`, and uniform positions otherwise."""
         windows = self.windows(train)
-        is_null = ~_is_inside(_answers(train, windows.document), windows)
+        is_null = ~_is_inside(self._places(train, windows.document), windows)
         share = (is_null.sum() + 1) / (len(is_null) + 2)
         candidates = targets["candidates"].sum(1).double() - 1  # without the first token
         is_null_target = (targets["labels"] == 0).all(1)
@@ -152,14 +163,49 @@ class Extraction(Objective):
     def metrics(self) -> Mapping[str, Metric]:
         from paribus_objective import metrics
 
-        return {name: metrics.SpanMatch(exact=name == "exact", threshold=self.null_threshold) for name in METRICS}
+        return {name: metrics.AnswerMatch(threshold=self.null_threshold) for name in METRICS}
 
     def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
         targets = run.targets
         best = best_span(self._scores(run), self.max_answer_length)
-        span = torch.stack([best.start, best.end], dim=1) + targets["offset"].unsqueeze(1)
-        for name in METRICS:
-            metrics[name].update(targets["document"], span, targets["answers"], best.score, best.null_score)
+        if "gold" in targets:
+            *matches, null = match_texts(targets, best.start, best.end)
+        else:
+            accepted = targets.get("accepted", targets["answers"].unsqueeze(1))
+            span = torch.stack([best.start, best.end], dim=1) + targets["offset"].unsqueeze(1)
+            *matches, null = match_positions(span, accepted)
+        for name, match in zip(METRICS, matches, strict=True):
+            metrics[name].update(targets["document"], match, null, best.score, best.null_score)
+
+    def _places(self, tokens: Tokens, document: Array) -> Array:
+        """(B, 2) first and last token of the first answer, counted from the start of its context; or NO_ANSWER."""
+        return positions(tokens, document, self.answers(tokens).first(document))
+
+    def _accepted(self, tokens: Tokens, document: Array) -> Mapping[str, Array]:
+        """Return the target (B, A, 2) with the positions of all answers, if a question has several."""
+        answers = self.answers(tokens)
+        return {"accepted": positions(tokens, document, answers.accepted(document))} if answers.most > 1 else {}
+
+    def _texts(self, tokens: Tokens, document: Array, token: Array, in_context: Array) -> Mapping[str, Array]:
+        """Return targets by which texts are compared, if the corpus has them: the `words` of `token`, (B, T), their
+        `numbers`, and the numbers of all answers, `gold`, (B, A, W), padded with 0.
+        """
+        answers = self.answers(tokens)
+        if not answers.has_texts or tokens.targets is None:
+            return {}
+        bounds, documents = np.asarray(tokens.targets.sentences), np.asarray(tokens.targets.documents)
+        first_word = documents[document][:, None]
+        words = np.searchsorted(bounds, np.where(in_context, token, bounds[first_word]), side="right") - 1 - first_word
+        accepted = answers.accepted(document)
+        first, sizes = accepted[..., :1], accepted[..., 1:] - accepted[..., :1] + 1
+        place = np.arange(answers.longest)
+        is_word = (place < sizes) & (first >= 0)
+        gold = answers.numbers(document[:, None, None], np.where(is_word, first + place, 0))
+        return {
+            "words": words,
+            "numbers": np.where(in_context, answers.numbers(document[:, None], words), 0),
+            "gold": np.where(is_word, gold, 0),
+        }
 
     def predict(self, run: ForwardPass, tokens: Tokens) -> list[Prediction]:
         """Return the best answer of all windows of each context, in words, or none as `SpanMatch` decides."""
@@ -216,35 +262,3 @@ def _is_inside(answers: Array, windows: ContextWindows) -> Array:
     """(B,) bool: the window has the whole answer."""
     is_inside: Array = (answers[:, 0] >= windows.start) & (answers[:, 1] < windows.start + windows.length)
     return is_inside
-
-
-def _answers(tokens: Tokens, document: Array) -> Array:
-    """(B, 2) first and last token of each answer, counted from the start of its context; or NO_ANSWER."""
-    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
-    words = labelled.require_labels(tokens).values.reshape(-1, 2)[document].astype(np.int64)
-    bounds, documents = np.asarray(tokens.targets.sentences), np.asarray(tokens.targets.documents)
-    word = documents[document][:, None] + np.maximum(words, 0) + np.array([0, 1])
-    positions: Array = bounds[word] - bounds[documents[document]][:, None] - np.array([0, 1])
-    return np.where(words < 0, NO_ANSWER, positions)
-
-
-def _check_answers(tokens: Tokens) -> None:
-    """Raise a DataError if an answer does not lie in its context."""
-    assert tokens.targets is not None, "the engine checks that the corpus has pairs"
-    labels = labelled.require_labels(tokens)
-    counts = np.diff(labels.documents)
-    if (counts != 2).any():
-        document = int(np.flatnonzero(counts != 2)[0])
-        message = "extract expects two labels per document, the first and last word of the answer; document "
-        message += f"{document:,} has {counts[document]}"
-        raise DataError(Problem(code="labels", path="corpus", message=message, valid="two labels per document"))
-    first, last = labels.values.reshape(-1, 2).T
-    words = np.diff(np.asarray(tokens.targets.documents))
-    is_null = (first == NO_ANSWER) & (last == NO_ANSWER)
-    wrong = np.flatnonzero(~is_null & ((first < 0) | (last < first) | (last >= words)))
-    if wrong.size:
-        document = int(wrong[0])
-        message = f"document {document:,} has the answer {first[document]:g} to {last[document]:g} in a context of "
-        message += f"{words[document]} words"
-        valid = f"0 ≤ first ≤ last < {words[document]}, or -1 and -1 without an answer"
-        raise DataError(Problem(code="labels", path="corpus", message=message, valid=valid))

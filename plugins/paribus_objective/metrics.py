@@ -86,53 +86,37 @@ class Correlation(Metric):
 
 
 @final
-class SpanMatch(Metric):
+class AnswerMatch(Metric):
     """Quality of extracted answers, averaged over questions: "SQuAD" (Rajpurkar et al. 2016), and 2.0 (2018).
 
-    `exact` counts identical spans; otherwise the value is the F1 of the tokens that both spans have. SQuAD compares
-    words without their positions, and so accepts the same words elsewhere; this metric does not. For a question without
-    an answer, predicting none gives 1 and every span gives 0. Of several windows of one context, the one with the best
-    span counts. No answer is predicted if the lowest null score of all windows exceeds that span's score by more than
-    `threshold`.
+    Of several windows of one context, the one with the best span counts. No answer is predicted if the lowest null
+    score of all windows exceeds that span's score by more than `threshold`.
     """
 
     full_state_update = False
     higher_is_better = True
     windows: list[Tensor]
-    scores: list[Tensor]
 
-    def __init__(self, *, exact: bool, threshold: float = 0.0) -> None:
+    def __init__(self, *, threshold: float = 0.0) -> None:
         super().__init__()
-        self.exact = exact
         self.threshold = threshold
         self.add_state("windows", [], dist_reduce_fx="cat")
-        self.add_state("scores", [], dist_reduce_fx="cat")
 
-    def update(self, question: Tensor, span: Tensor, gold: Tensor, span_score: Tensor, null_score: Tensor) -> None:
-        """(N,), (N, 2), (N, 2), (N,), (N,) of each window: the first and the last token of the best span and of the
-        answer, -1 and -1 without an answer; and the scores of the span and of no answer."""
-        self.windows.append(torch.cat([question.unsqueeze(1), span, gold], dim=1))
-        self.scores.append(torch.stack([span_score, null_score], dim=1).detach().double())
+    def update(self, question: Tensor, span: Tensor, null: Tensor, span_score: Tensor, null_score: Tensor) -> None:
+        """(N,) of each window: its question, the quality of the best span and that of no answer, and their scores."""
+        columns = question, span, null, span_score.detach(), null_score.detach()
+        self.windows.append(torch.stack([column.double() for column in columns], dim=1))
 
     def compute(self) -> Tensor:
-        all_windows, scores = concatenate(self.windows), concatenate(self.scores)
+        all_windows = concatenate(self.windows)
         values: list[float] = []
         for question in all_windows[:, 0].unique():
-            selected = all_windows[:, 0] == question
-            best = int(scores[selected, 0].argmax())
-            prediction, gold = all_windows[selected][best, 1:3].tolist(), all_windows[selected][best, 3:].tolist()
-            if scores[selected, 1].min() > scores[selected, 0].max() + self.threshold:
-                prediction = [-1, -1]
-            values.append(float(prediction == gold) if self.exact else span_f1(prediction, gold))
-        return scores.new_tensor(sum(values) / max(len(values), 1))
-
-
-def span_f1(prediction: list[int], gold: list[int]) -> float:
-    """F1 of the tokens of two spans, given by their first and last token; (-1, -1) is no answer."""
-    if prediction[0] < 0 or gold[0] < 0:
-        return float(prediction == gold)
-    overlap = min(prediction[1], gold[1]) - max(prediction[0], gold[0]) + 1
-    return 2 * max(overlap, 0) / (prediction[1] - prediction[0] + gold[1] - gold[0] + 2)
+            windows = all_windows[all_windows[:, 0] == question]
+            _, span, null, span_score, null_score = windows.unbind(1)
+            best = int(span_score.argmax())
+            is_null = bool(null_score.min() > span_score[best] + self.threshold)
+            values.append(float(null[best] if is_null else span[best]))
+        return all_windows.new_tensor(sum(values) / max(len(values), 1))
 
 
 def concatenate(state: list[Tensor] | Tensor, columns: int = 5) -> Tensor:

@@ -22,6 +22,7 @@ from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs
 from paribus_text.sections import Sections as sections
 from paribus_text.shapes import Shapes as shapes
+from paribus_text.squad import Squad as squad
 from paribus_text.symbols import Symbols as symbols
 from paribus_text.table import Table as table
 from paribus_text.text import Text as text

@@ -71,7 +71,7 @@ class TextToText(Corpus):
     def _target(self, document: Document) -> str:
         labels = document.labels
         if self._label_kind == "answers":
-            first, last = (int(label) for label in labels)
+            first, last = (int(label) for label in labels[:2])  # of the answer that is trained on
             return " ".join(document.target[first : last + 1]) if first >= 0 else UNANSWERED
         if self._label_kind == "scores":
             return f"{round(labels[0] / self._step) * self._step:.{_digits(self._step)}f}"

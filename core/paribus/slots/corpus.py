@@ -49,7 +49,10 @@ class Document(NamedTuple):
 
     `labels` holds its annotations; the corpus declares their kind in the trait `provides`: `labels`, one whole number,
     the class; `scores`, one number; `tags`, a whole number for each sentence, each of which is a word; `answers`, the
-    first and the last sentence of the answer in the target, -1 and -1 if there is no answer.
+    first and the last sentence of each accepted answer in the target, of which the first is trained on, -1 and -1 if
+    there is no answer. After -3 may follow a number for each sentence of the target, which is then a word or a
+    punctuation mark, by which texts of answers are compared: equal for words that are equal without case and
+    punctuation, 1 for a word of which nothing is left, 2 for a, an and the; negative without a space before it.
     """
 
     name: str  # for errors: a path and a line, a topic

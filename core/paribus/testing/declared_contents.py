@@ -8,7 +8,8 @@ from typing import Final
 from paribus.slots.corpus import Document
 
 NO_ANSWER: Final = (-1, -1)
-LABEL_COUNTS: Final = {"labels": 1, "scores": 1, "answers": 2}  # numbers in `labels`
+LABEL_COUNTS: Final = {"labels": 1, "scores": 1}  # numbers in `labels`
+TEXTS: Final = -3  # before the numbers by which texts of answers are compared
 
 
 def document_fault(document: Document, provides: frozenset[str], classes: int | None, *, marks: bool) -> str:
@@ -25,7 +26,7 @@ def document_fault(document: Document, provides: frozenset[str], classes: int | 
     if not kind:
         is_expected = not document.labels or (marks and set(document.labels) <= {0, 1})
         return "" if is_expected else f"has the labels {document.labels}, which `provides` does not declare"
-    count = len(document.sentences) if kind == "tags" else LABEL_COUNTS[kind]
+    count = len(document.sentences) if kind == "tags" else LABEL_COUNTS.get(kind, len(document.labels))
     if len(document.labels) != count:
         return f"has {len(document.labels)} labels; expected {count}, as it has `{kind}`"
     return _value_fault(document, kind, classes)
@@ -47,9 +48,18 @@ def _value_fault(document: Document, kind: str, classes: int | None) -> str:
 
 
 def _answer_fault(document: Document) -> str:
-    start, end = document.labels
-    if (start, end) != NO_ANSWER and not 0 <= start <= end < len(document.target):
-        return f"has the answer {start} to {end} in {len(document.target)} target sentences; expected places in them"
+    """Return what is wrong with the answers of a document and the numbers of the words of its target, or ""."""
+    stop = document.labels.index(TEXTS) if TEXTS in document.labels else len(document.labels)
+    places, numbers = document.labels[:stop], document.labels[stop + 1 :]
+    if stop < 2 or stop % 2:
+        return f"has {stop} labels; expected 2 for each answer, as it has `answers`"
+    for start, end in zip(places[::2], places[1::2], strict=True):
+        if (start, end) != NO_ANSWER and not 0 <= start <= end < len(document.target):
+            return (
+                f"has the answer {start} to {end} in {len(document.target)} target sentences; expected places in them"
+            )
+    if stop < len(document.labels) and (len(numbers) != len(document.target) or 0 in numbers):
+        return f"has {len(numbers)} numbers of words; expected one for each of {len(document.target)}, none of them 0"
     return ""
 
 

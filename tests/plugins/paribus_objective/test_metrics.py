@@ -1,8 +1,6 @@
 """Metrics, compared with their formulas."""
 
 import math
-import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import torch
 from scipy import stats
 
 from paribus import IGNORED
-from paribus_objective.metrics import Correlation, Matthews, SpanMatch, f1, span_f1
+from paribus_objective.metrics import AnswerMatch, Correlation, Matthews, f1
 from paribus_objective.scoring import accuracy
 
 GUESSES, LABELS = [0, 1, 1, 0, 2, 2, 1, 0, 2, 1], [0, 1, 0, 0, 2, 1, 1, 2, 2, 1]
@@ -79,53 +77,21 @@ def test_constant_values_have_no_correlation(kind: Any, predictions: list[float]
     assert float(metric.compute()) == 0
 
 
-def squad(predictions: list[int], gold: list[int]) -> float:
-    """F1 of SQuAD's evaluation for texts without repeated words."""
-    guess_words, gold_words = (
-        [f"w{place}" for place in range(span[0], span[1] + 1)] if span[0] >= 0 else [] for span in (predictions, gold)
-    )
-    if not guess_words or not gold_words:
-        return float(guess_words == gold_words)
-    same = sum((Counter(guess_words) & Counter(gold_words)).values())
-    if not same:
-        return 0.0
-    precision, recall = same / len(guess_words), same / len(gold_words)
-    return 2 * precision * recall / (precision + recall)
-
-
-def test_overlap_equals_squads_f1_without_repeated_words() -> None:
-    draw = random.Random(0)
-    spans = [[-1, -1], *(sorted(draw.choices(range(9), k=2)) for _ in range(40))]
-    for predictions in spans:
-        for gold in spans:
-            assert span_f1(predictions, gold) == pytest.approx(squad(predictions, gold))
-
-
-def span_match(
-    exact: bool, rows: list[tuple[int, list[int], list[int], float, float]], threshold: float = 0.0
-) -> float:
-    metric = SpanMatch(exact=exact, threshold=threshold)
+def answer_match(rows: list[tuple[int, float, float, float, float]], threshold: float = 0.0) -> float:
+    metric = AnswerMatch(threshold=threshold)
     for window in rows:
-        question, predictions, gold, span_score, null_score = window
-        metric.update(
-            torch.tensor([question]),
-            torch.tensor([predictions]),
-            torch.tensor([gold]),
-            torch.tensor([span_score]),
-            torch.tensor([null_score]),
-        )
+        metric.update(*(torch.tensor([value]) for value in window))
     return float(metric.compute())
 
 
 def test_the_best_span_of_all_windows_counts() -> None:
     rows = [
-        (7, [3, 4], [3, 5], 2.0, 1.0),
-        (7, [9, 9], [3, 5], 1.5, 5.0),  # no answer in this window alone
-        (2, [0, 0], [-1, -1], 1.0, 1.5),
-        (2, [4, 6], [-1, -1], 1.2, 1.3),
-        (4, [1, 2], [1, 2], 0.0, 0.0),
+        (7, 0.8, 0.0, 2.0, 1.0),
+        (7, 0.0, 0.0, 1.5, 5.0),  # no answer in this window alone
+        (2, 0.0, 1.0, 1.0, 1.5),
+        (2, 0.0, 1.0, 1.2, 1.3),
+        (4, 1.0, 0.0, 0.0, 0.0),
     ]
-    assert span_match(True, rows) == pytest.approx((0 + 1 + 1) / 3)
-    assert span_match(False, rows) == pytest.approx((4 / 5 + 1 + 1) / 3)
-    assert span_match(True, rows, threshold=1.0) == pytest.approx((0 + 0 + 1) / 3)
-    assert span_match(True, rows, threshold=-2.0) == pytest.approx((0 + 1 + 0) / 3)
+    assert answer_match(rows) == pytest.approx((0.8 + 1 + 1) / 3)
+    assert answer_match(rows, threshold=1.0) == pytest.approx((0.8 + 0 + 1) / 3)
+    assert answer_match(rows, threshold=-2.0) == pytest.approx((0 + 1 + 0) / 3)

@@ -211,6 +211,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "table": ({"path": ["rows.jsonl"], "label": "label", "second": "second"}, "labels"),
     "gettext": ({"path": ["de.po"], "held_out": 0.3}, "pairs"),
     "glue": ({"task": "mrpc", "path": "."}, "labels"),
+    "squad": ({"path": ["train.json"], "validation": ["dev.json"]}, "answers"),
     "conll": ({"path": ["eng.train"], "validation": ["eng.testa"]}, "tags"),
 }
 
@@ -221,6 +222,10 @@ def write_published(folder: Path) -> None:
         numbers = range(start, start + 40)
         rows = [f"{number % 2}\t1\t2\ttext {number}\tother {number}\n" for number in numbers]
         (folder / f"{split}.tsv").write_text("".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", *rows]))
+        answer = {"text": "Ann", "answer_start": 4}
+        qas = [{"question": f"Who {number}?", "answers": [answer] * (number % 3 > 0)} for number in numbers]
+        paragraphs = [{"context": "The Ann.", "qas": [{**row, "is_impossible": not row["answers"]} for row in qas]}]
+        (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
         (folder / f"eng.{words}").write_text("".join(f"Ann I-PER\nIda B-PER\nand{n} O\n\n" for n in numbers))
 
 
