@@ -8,6 +8,7 @@ from paribus import Objective, hookimpl, registered
 from paribus_objective.bidirectional_language_modelling import BidirectionalLanguageModelling as bilm
 from paribus_objective.causal_classification import CausalClassification as classify_causal
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
+from paribus_objective.causal_multiple_choice import CausalMultipleChoice as choose_causal
 from paribus_objective.classification import Classification as classify
 from paribus_objective.completion import Completion as completion
 from paribus_objective.control import Control as control
@@ -21,6 +22,7 @@ from paribus_objective.extraction import Extraction as extract
 from paribus_objective.image_classification import ImageClassification as image_classify
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
 from paribus_objective.mixture_of_denoisers import MixtureOfDenoisers as ul2
+from paribus_objective.multiple_choice import MultipleChoice as choose
 from paribus_objective.next_sentence_prediction import NextSentencePrediction as nsp
 from paribus_objective.permutation_language_modelling import PermutationLanguageModelling as permutation
 from paribus_objective.prefix_language_modelling import PrefixLanguageModelling as prefix_lm

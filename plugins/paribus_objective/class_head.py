@@ -24,10 +24,10 @@ class PooledHead(nn.Module):
 
     roles: ClassVar[Mapping[str, Role]] = {"dense.weight": "head", "scores.weight": "head"}
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, *, bias: bool = True) -> None:
         super().__init__()
         self.dense = nn.Linear(width, width)
-        self.scores = nn.Linear(width, classes)
+        self.scores = nn.Linear(width, classes, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) -> (…, C)."""
@@ -44,9 +44,9 @@ class LinearHead(nn.Module):
 
     roles: ClassVar[Mapping[str, Role]] = {"scores.weight": "head"}
 
-    def __init__(self, width: int, classes: int) -> None:
+    def __init__(self, width: int, classes: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.scores = nn.Linear(width, classes)
+        self.scores = nn.Linear(width, classes, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(…, D) -> (…, C)."""

@@ -11,12 +11,14 @@ from paribus_text.bytes import Bytes as bytes
 from paribus_text.cloze import Cloze as cloze
 from paribus_text.code_words import CodeWords as code_words
 from paribus_text.conll import Conll as conll
+from paribus_text.continuations import Continuations as continuations
 from paribus_text.datasets import Datasets as datasets
 from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
 from paribus_text.glue import Glue as glue
 from paribus_text.message_catalogues import MessageCatalogues as gettext
+from paribus_text.multiple_choice import MultipleChoice as multiple_choice
 from paribus_text.overlap import Overlap as overlap
 from paribus_text.pixels import Pixels as pixels
 from paribus_text.python_docs import PythonDocs as python_docs

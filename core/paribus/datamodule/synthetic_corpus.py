@@ -28,26 +28,35 @@ COUNT: Final = 60
 class SyntheticCorpus(Corpus):
     """Documents of random short sentences, with the targets and labels that objectives need.
 
-    For pairs, answers and tags, a document has a few words, and each word is a sentence.
+    For pairs, answers, tags and choices, a document has a few words, and each word is a sentence.
     """
 
     def __init__(
-        self, *, needs: Collection[str] = (), count: int = COUNT, languages: int = 0, words: Sequence[str] = WORDS
+        self,
+        *,
+        needs: Collection[str] = (),
+        count: int = COUNT,
+        languages: int = 0,
+        words: Sequence[str] = WORDS,
+        choices: int = 0,
     ) -> None:
         """`count`: number of training documents; of validation documents there are a fifth."""
         self.needs = frozenset(needs)
         self.words = words
         self.languages = languages
+        self.choices = choices  # sentences of the target of which one is right
         self.counts: dict[Split, int] = {"train": count, "val": -(-count // 5)}
 
     def documents(self, split: Split) -> Iterator[Document]:
-        short = not self.needs.isdisjoint({"pairs", "answers", "tags"})
+        short = not self.needs.isdisjoint({"pairs", "answers", "tags", "choices"})
         for number in range(self.counts[split]):
             name = f"{split} {number}"
             sentences = self._words(name, 2, 3)
             if not short:
                 sentences = tuple(self._sentence(split, number, index) for index in range(4))
             target = () if self.needs.isdisjoint({"pairs", "answers"}) else self._words(f"{name}, target", 3, 2)
+            if "choices" in self.needs:
+                target = self._words(f"{name}, target", self.choices, 1)
             labels = self._labels(number, len(sentences))
             yield Document(name, sentences, target, self._language(number), labels, self._language(number + 1))
 
@@ -59,6 +68,8 @@ class SyntheticCorpus(Corpus):
             return tuple((number + index) % 2 for index in range(sentences))
         if "answers" in self.needs:
             return (number % 2, 1 + number % 2)
+        if "choices" in self.needs:
+            return (number % self.choices,)
         if "scores" in self.needs:
             return (number % 5 / 4,)
         return (number % 2,) if "labels" in self.needs else ()
@@ -112,8 +123,9 @@ def corpus_for_tokenizer(spec: Any, classes: Classes, tokenizer: Tokenizer, coun
     objectives: list[type[Objective]] = [classes.get("objective", node["name"]) for node in nodes]
     needs = {need for objective in objectives for need in objective.traits.get("needs", [])}
     languages = max((node.get("languages") or 0 for node in (spec.get("embedding") or {}, *nodes)), default=0)
+    choices = max((node.get("choices") or 0 for node in nodes), default=0)
     words = WORDS if modality == "text" else _numbers(tokenizer.vocabulary())
-    return SyntheticCorpus(needs=needs, count=count or COUNT, languages=languages, words=words)
+    return SyntheticCorpus(needs=needs, count=count or COUNT, languages=languages, words=words, choices=choices)
 
 
 def _numbers(vocabulary: Vocabulary) -> list[str]:

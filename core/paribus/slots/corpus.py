@@ -53,6 +53,7 @@ class Document(NamedTuple):
     there is no answer. After -3 may follow a number for each sentence of the target, which is then a word or a
     punctuation mark, by which texts of answers are compared: equal for words that are equal without case and
     punctuation, 1 for a word of which nothing is left, 2 for a, an and the; negative without a space before it.
+    `choices`: the number of the right one of the sentences of the target, from 0.
     """
 
     name: str  # for errors: a path and a line, a topic
@@ -71,7 +72,9 @@ class Document(NamedTuple):
 class CorpusTraits(Traits, total=False):
     """Traits of a corpus."""
 
-    provides: list[str]  # sentences, documents, pairs, labels, scores, tags, answers; `longer`: `longer_documents`
+    provides: list[
+        str
+    ]  # sentences, documents, pairs, labels, scores, tags, answers, choices; `longer`: `longer_documents`
     provides_if: dict[
         str, str
     ]  # content -> option without which it has none (null or false), or `option=a|b`: only with these values

@@ -162,6 +162,7 @@ class ObjectiveTraits(Traits, total=False):
     optional_parts: list[str]  # stacks that it gives input to, if the topology has them
     adds_padding: bool  # pads the examples that it makes of a stream of text
     sets_order: bool  # sets an order of positions, if the topology has no stack beside the body
+    separates: bool  # its examples have several documents, which must not see each other
     packs_documents: (
         bool  # accepts examples of several whole documents; default: True if it makes no streams of its own
     )

@@ -106,7 +106,10 @@ def attention_crosses(facts: SpecView) -> Iterator[Violation]:
 def attention_keeps_documents_apart(facts: SpecView) -> Iterator[Violation]:
     """Require masks of padding and of other documents where examples need them."""
     documents = facts.spec["data"].get("documents")
-    apart = documents in ("apart", "packed")
+    apart = f"data.documents is {documents}" if documents in ("apart", "packed") else ""
+    separating = next((objective for objective in facts.objectives if objective.has_trait("separates")), None)
+    if separating is not None:
+        apart = f"{separating} has several documents in an example"
     padded = [
         objective
         for objective in facts.objectives
@@ -115,7 +118,7 @@ def attention_keeps_documents_apart(facts: SpecView) -> Iterator[Violation]:
     for stack in facts.stacks:
         for mixing in (*stack.self_attention, *stack.cross_attention):
             if apart and not mixing.attention.has_trait("documents"):
-                message = f"data.documents is {documents}, but {mixing.attention} does not mask other documents"
+                message = f"{apart}, but {mixing.attention} does not mask other documents"
                 yield Violation(
                     "does-not-fit", mixing.attention.keys, message, facts.names_with("attention", "documents")
                 )

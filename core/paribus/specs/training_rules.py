@@ -12,7 +12,7 @@ from paribus.specs.spec_view import NamedComponent, SpecView, Violation
 from paribus.specs.tree import get_path, is_met
 
 IN_TEXT: Final = frozenset(  # provided by a corpus; other needs by a tokenizer
-    {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers"}
+    {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers", "choices"}
 )
 _STREAMS: Final = frozenset({"last-layer", "second-stream"})  # extra query streams of a topology
 _TOPOLOGY: Final = _STREAMS | {"feedback", "separate-directions"}  # and decoders that read their output, or both ways

@@ -8,19 +8,19 @@ from typing import Final
 from paribus.slots.corpus import Document
 
 NO_ANSWER: Final = (-1, -1)
-LABEL_COUNTS: Final = {"labels": 1, "scores": 1}  # numbers in `labels`
+LABEL_COUNTS: Final = {"labels": 1, "scores": 1, "choices": 1}  # numbers in `labels`
 TEXTS: Final = -3  # before the numbers by which texts of answers are compared
 
 
 def document_fault(document: Document, provides: frozenset[str], classes: int | None, *, marks: bool) -> str:
     """Return what is wrong with the target and the labels of a document, or ""."""
-    has_target = not provides.isdisjoint({"pairs", "answers"})
+    has_target = not provides.isdisjoint({"pairs", "answers", "choices"})
     if bool(document.target) != has_target:
         expected = "some" if has_target else "none"
         return f"has {len(document.target)} target sentences; expected {expected}, as `provides` declares"
     if not isinstance(document.labels, tuple) or not all(_is_number(label) for label in document.labels):
         return f"has the labels {document.labels!r}; expected a tuple of finite numbers"
-    kind = next((kind for kind in ("tags", "answers", "labels", "scores") if kind in provides), "")
+    kind = next((kind for kind in ("tags", "answers", "choices", "labels", "scores") if kind in provides), "")
     if marks and len(document.labels) != len(document.target):
         return f"has {len(document.labels)} marks; expected {len(document.target)}, one for each sentence of its target"
     if not kind:
@@ -40,6 +40,7 @@ def _value_fault(document: Document, kind: str, classes: int | None) -> str:
         return f"has the labels {document.labels}; expected whole numbers, as it has `{kind}`"
     if kind == "answers":
         return _answer_fault(document)
+    classes = len(document.target) if kind == "choices" else classes
     invalid = [label for label in document.labels if label < 0 or (classes is not None and label >= classes)]
     if invalid:
         return f"has the label {invalid[0]}; expected 0 to {'…' if classes is None else classes - 1}"

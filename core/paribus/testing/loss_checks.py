@@ -129,8 +129,10 @@ def is_likelihood(setup: ObjectiveSetup, term: str) -> bool:
 
 
 def head_size(setup: ObjectiveSetup) -> int:
-    """Return the number of classes of the head; 2 for one score."""
-    objective = setup.model.objective(setup.name)
+    """Return the number of classes of the head; 2 for one score, and the number of choices for one of each choice."""
+    objective, targets = setup.model.objective(setup.name), setup.examples.tokens.targets
+    if targets is not None and "choices" in objective.traits.get("needs", []):
+        return int(targets.documents[1] - targets.documents[0])
     hidden = noise("head", 1, 2, setup.model.topology.stage("body").shape.width)
     return max(2, objective.logits(hidden, setup.model.topology.embedding.unembed).shape[-1])
 

@@ -39,6 +39,7 @@ def pretrained(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> 
         (("classify", "word-order"), {"head.dense.weight", "head.scores.weight"}),
         (("tag", "code-words"), {"head.weight"}),
         (("extract", "cloze"), {"head.weight"}),
+        (("choose", "continuations"), {"head.dense.weight", "head.scores.weight"}),
         (("regress", "overlap"), {"head.dense.weight", "head.scores.weight"}),
     ],
 )

@@ -15,7 +15,7 @@ from paribus_text.reference import Reference
 from paribus_text.sections import SECTIONS
 from paribus_text.word_order import WordOrder
 
-NAMES = ("cloze", "code-words", "follows", "overlap", "sections", "word-order")
+NAMES = ("cloze", "code-words", "continuations", "follows", "overlap", "sections", "word-order")
 
 
 @cache

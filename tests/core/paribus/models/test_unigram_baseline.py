@@ -28,6 +28,11 @@ from paribus.specs import resolved
 # A model for each objective that has a trivial baseline, and the terms that have one.
 BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bilm": (("elmo-tiny", "tokenizer=bytes", "dims.vocabulary=null"), ("loss", "backward")),
+    "choose": (("bert-tiny", "objective=choose", "corpus=continuations"), ("loss",)),
+    "choose-causal": (
+        ("gpt-tiny", "objective=choose-causal", "corpus=continuations", "tokenizer=wordpiece"),
+        ("loss",),
+    ),
     "classify": (("bert-tiny", "objective=classify", "corpus=word-order"), ("loss",)),
     "classify-causal": (("gpt-tiny", "objective=classify-causal", "corpus=word-order"), ("loss",)),
     "clm": (("gpt-tiny",), ("loss",)),

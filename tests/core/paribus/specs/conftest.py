@@ -95,6 +95,7 @@ ENTRIES = (
     ),
     objective("nsp", example_kind="segments", visibility="both", segments=True, needs=["sentences"]),
     objective("sop", example_kind="segments", visibility="both", segments=True),
+    objective("pick", example_kind="texts", visibility="both", segments=True, separates=True),
     entry("corpus", "docs", traits={"provides": ["sentences"]}),
     entry("corpus", "lines", traits={"provides": []}),
     entry("corpus", "silent"),

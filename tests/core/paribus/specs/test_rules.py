@@ -75,6 +75,12 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
         ),
         (
             "base",
+            ["attention=short", "position=none", "objective=pick"],
+            "objective `pick` has several documents in an example, but attention `short` does not mask other "
+            "documents; valid: gqa, mha, wide",
+        ),
+        (
+            "base",
             ["attention=short", "position=none", "objective=nsp", "data.documents=apart"],
             "data.documents is apart, but attention `short` does not mask other documents; valid: gqa, mha, wide",
         ),
@@ -117,7 +123,7 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
             "base",
             ["objective=clm"],
             "objective `clm` predicts the next token, which tokens of `encoder` see: the loss would "
-            "be trivial; valid: objective mlm, nsp, sop with topology encoder; topology chain, "
+            "be trivial; valid: objective mlm, nsp, pick, sop with topology encoder; topology chain, "
             "decoder with objective clm",
         ),
         (

@@ -81,6 +81,45 @@ def classification(objective: Any, example: Example, options: Mapping[str, Any])
     }
 
 
+def choice(objective: Any, example: Example) -> Expected:
+    """`[cls] context [sep] choice [sep]` for each choice, and a softmax over their first tokens."""
+    return _choices(objective, example, ("cls", "sep", "sep"), scored=0)
+
+
+def causal_choice(objective: Any, example: Example) -> Expected:
+    """`[bos] context [sep] choice [cls]` for each choice, and a softmax over their last tokens."""
+    return _choices(objective, example, ("bos", "sep", "cls"), scored=-1)
+
+
+def _choices(objective: Any, example: Example, marks: tuple[str, str, str], scored: int) -> Expected:
+    tokens, specials = example.tokens, example.vocabulary.specials
+    assert tokens.targets is not None
+    assert tokens.labels is not None
+    start, separator, end = (specials[mark] for mark in marks)
+    context, texts = document_ids(tokens, example.index), tokens.targets
+    ids: list[int] = []
+    documents: list[int] = []
+    places: list[int] = []
+    first = int(texts.documents[example.index])
+    for number, sentence in enumerate(range(first, int(texts.documents[example.index + 1]))):
+        words = texts.ids[texts.sentences[sentence] : texts.sentences[sentence + 1]].tolist()
+        kept = list(context)
+        while len(kept) + len(words) > objective.texts.limit - 3:  # the longer is shortened
+            (kept if len(kept) > len(words) else words).pop()
+        sequence = [start, *kept, separator, *words, end]
+        ids += sequence
+        documents += [number] * len(sequence)
+        places.append(len(ids) - 1 if scored else len(ids) - len(sequence))
+    length, label = len(example.streams["body"].tokens), int(tokens.labels.values[example.index])
+    scores = torch.stack([objective.head(example.run.hidden()[0, place])[0] for place in places])
+    return {
+        "body.tokens": ids + example.streams["body"].tokens.tolist()[len(ids) :],
+        "body.documents": documents + [-1] * (length - len(ids)),
+        "labels": label,
+        "loss": cross_entropy(scores.unsqueeze(0), [label]),
+    }
+
+
 def regression(objective: Any, example: Example, options: Mapping[str, Any]) -> Expected:
     """The squared difference to the score of the document, which is in float32."""
     assert example.tokens.labels is not None
@@ -203,6 +242,8 @@ def distilled_scores(objective: Any, example: Example, options: Mapping[str, Any
 
 
 REFERENCES: dict[str, Callable[..., Any]] = {
+    "objective.choose": choice,
+    "objective.choose-causal": causal_choice,
     "objective.classify": classification,
     "objective.distill-hidden": distilled_hidden,
     "objective.regress": regression,

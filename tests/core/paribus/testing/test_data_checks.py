@@ -211,6 +211,7 @@ FILES: dict[str, tuple[dict[str, Any], str]] = {
     "table": ({"path": ["rows.jsonl"], "label": "label", "second": "second"}, "labels"),
     "gettext": ({"path": ["de.po"], "held_out": 0.3}, "pairs"),
     "glue": ({"task": "mrpc", "path": "."}, "labels"),
+    "multiple-choice": ({"task": "copa", "path": ["."]}, "choices"),
     "squad": ({"path": ["train.json"], "validation": ["dev.json"]}, "answers"),
     "conll": ({"path": ["eng.train"], "validation": ["eng.testa"]}, "tags"),
 }
@@ -226,6 +227,9 @@ def write_published(folder: Path) -> None:
         qas = [{"question": f"Who {number}?", "answers": [answer] * (number % 3 > 0)} for number in numbers]
         paragraphs = [{"context": "The Ann.", "qas": [{**row, "is_impossible": not row["answers"]} for row in qas]}]
         (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        copa = [{"premise": f"It {n}.", "choice1": "A.", "choice2": "B.", "question": "cause"} for n in numbers]
+        lines = (json.dumps({**row, "label": number % 2}) for number, row in enumerate(copa))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
         (folder / f"eng.{words}").write_text("".join(f"Ann I-PER\nIda B-PER\nand{n} O\n\n" for n in numbers))
 
 
