@@ -27,8 +27,8 @@ from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla
 from paribus_attention.multi_layer_perceptron_score import MultiLayerPerceptronScore as mlp_score
 from paribus_attention.multi_query import MultiQuery as mqa
-from paribus_attention.quasi_recurrent_neural_network import QuasiRecurrentNeuralNetwork as qrnn
 from paribus_attention.multi_step import MultiStep as multi_step
+from paribus_attention.quasi_recurrent_neural_network import QuasiRecurrentNeuralNetwork as qrnn
 from paribus_attention.rectified_linear_unit import RectifiedLinearUnit as relu
 from paribus_attention.restricted import Restricted as restricted
 from paribus_attention.same_position import SamePosition as same_position

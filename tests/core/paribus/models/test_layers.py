@@ -38,14 +38,12 @@ CPU = torch.device("cpu")
 AOT = {"compile": {"backend": "aot_eager"}}  # graphs of forward and backward without generated code
 INDUCTOR = {"compile": True}
 TINY_PRESETS = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
-LARGER = {"vit-tiny": ("dims.length=17",), "modernbert-tiny": ("dims.layers=3",)}
-RECURRENT = ("elmo-tiny", "gnmt-tiny", "lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # not stacks, or do not compile
 LARGER = {
     "vit-tiny": ("dims.length=17",),
     "modernbert-tiny": ("dims.layers=3",),
     "bytenet-tiny": ("attention=[{name: bottleneck-conv}, {name: bottleneck-conv, dilation: 2}]",),
 }
-RECURRENT = ("lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # their layers are not stacks, or do not compile
+RECURRENT = ("elmo-tiny", "gnmt-tiny", "lstm-lm-tiny", "luong-tiny", "rnnsearch-tiny")  # not stacks, or do not compile
 LABELLED = ("ctrl-tiny", "m2m100-tiny")
 MOST_GRAPHS = 5  # of one preset: stacks, layers with other components, losses
 
