@@ -313,12 +313,38 @@ def write_corpora(folder: Path) -> None:
         for number, text in enumerate(texts)
     ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _write_tasks(folder)
     ids = np.array([(7 * number + number // 5) % 50 for number in range(3000)], dtype=np.uint16)
     ids[::37] = 50
     (folder / "ids").mkdir()
     for index, shard in enumerate((ids[:700], ids[700:2500])):
         np.save(folder / "ids" / f"train-{index}.npy", shard)
     np.save(folder / "ids" / "val.npy", ids[2500:])
+
+
+def _write_tasks(folder: Path) -> None:
+    """Write tagged words, questions with answers, and choices, in the formats of CoNLL, SQuAD and COPA."""
+    words = [sentence.rstrip(".?").split() for sentence in SENTENCES]
+    tags = {"cat": "B-ANIMAL", "dog": "B-ANIMAL", "house": "B-PLACE", "mat": "B-PLACE", "river": "B-PLACE"}
+    sentences = [
+        "".join(f"{word} {tags.get(word, 'O')}\n" for word in (str(number), *words[number % len(words)]))
+        for number in range(40)
+    ]
+    (folder / "tags.txt").write_text("\n".join(sentences))
+    questions = []
+    for number in range(40):
+        context = f"{number} {SENTENCES[number % 8]} {SENTENCES[(number + 1) % 8]}"
+        answer = context.split()[number % 4]
+        answers = [{"text": answer, "answer_start": context.index(answer)}]
+        question = {"id": str(number), "question": f"What is {number}?", "answers": answers}
+        questions.append({"title": str(number), "paragraphs": [{"context": context, "qas": [question]}]})
+    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": questions}))
+    choices = [
+        {"premise": f"{number} {SENTENCES[number % 8]}", "choice1": SENTENCES[(number + 1) % 8], "idx": number,
+         "choice2": SENTENCES[(number + 3) % 8], "question": ("cause", "effect")[number % 2], "label": number % 2}
+        for number in range(40)
+    ]  # fmt: skip
+    (folder / "copa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in choices))
 
 
 if __name__ == "__main__":

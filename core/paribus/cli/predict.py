@@ -36,6 +36,12 @@ WIDTH: Final = 60  # characters of a text in a table
     help=f"Keys of the text and of its second text in JSON lines, also on stdin; default: {COLUMNS}.",
 )
 @click.option("--objective", help="Objective whose prediction is asked for; default: the first that has one.")
+@click.option(
+    "--split",
+    type=click.Choice(["words", "spaces"]),
+    default="words",
+    help="Divide a text that is tagged, or has the answer, into words and punctuation marks, or at spaces only.",
+)
 @click.option("--batch", type=int, default=32, show_default=True, help="Number of texts of a forward pass.")
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each text, one a line.")

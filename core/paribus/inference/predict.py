@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 
@@ -25,6 +25,8 @@ from paribus.slots.objective import Prediction
 from paribus.specs.training_rules import provides
 
 BATCH: Final = 32  # texts of a forward pass
+WORD: Final = re.compile(r"\w+(?:[.'\u2019-]\w+)*|[^\w\s]")  # a word or a punctuation mark, as in the corpora of tags
+NO_SPACE: Final = re.compile(r"\S+")
 NO_ANSWER: Final = (-1, -1)
 
 
@@ -63,21 +65,24 @@ def predict(
     pairs: str | Sequence[str] | None = None,
     *,
     objective: str | None = None,
+    split: Literal["words", "spaces"] = "words",
     batch: int = BATCH,
     registry: Registry | None = None,
 ) -> list[TextPrediction]:
     """Return what a trained model predicts for each text: a class, tags of its words, a number, or an answer.
 
     `pairs` has the second text of each, for a model that was trained on pairs; of a question, it is the context with
-    the answer. Texts are truncated and split as in training. `objective` is one of those that the model was trained
-    for; by default the first that predicts something of a whole text.
+    the answer. Long texts are truncated, or divided into examples, as in training. `objective` is one of those that the
+    model was trained for; by default the first that predicts something of a whole text. Where words are tagged, or make
+    up an answer, punctuation marks are words too; with `split="spaces"`, words are what is between spaces.
     """
     classes = registry or installed()
     model = resolve_model(model, classes)
     objective_name = _objective(model, objective)
     text_list = [texts] if isinstance(texts, str) else list(texts)
     pair_list = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
-    documents = _documents(model, objective_name, text_list, pair_list, classes)
+    words = NO_SPACE if split == "spaces" else WORD
+    documents = _documents(model, objective_name, text_list, pair_list, words, classes)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"got {batch}", valid="≥ 1"))
     predictions: list[Prediction] = []
@@ -90,7 +95,7 @@ def predict(
             warnings.warn(f"{tokens:,} {reason}", stacklevel=2)
     names = _class_names(model, objective_name)
     return [
-        _as_text(prediction, text, None if pair_list is None else pair_list[index], names)
+        _as_text(prediction, text, None if pair_list is None else pair_list[index], names, words)
         for index, (prediction, text) in enumerate(zip(predictions, text_list, strict=True))
     ]
 
@@ -114,7 +119,12 @@ def _objective(model: Model, requested: str | None) -> str:
 
 
 def _documents(
-    model: Model, name: str, texts: Sequence[str], pairs: Sequence[str] | None, registry: Registry
+    model: Model,
+    name: str,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    words: re.Pattern[str],
+    registry: Registry,
 ) -> list[Document]:
     """Return the texts as documents of a corpus, with labels that mean nothing."""
     objective = model.objective(name)
@@ -130,8 +140,8 @@ def _documents(
     kind = objective.traits["predicts"]
     documents = []
     for index, text in enumerate(texts):
-        sentences = tuple(text.split()) if kind == "tags" else (text,)
-        target = () if pairs is None else tuple(pairs[index].split()) if kind == "answer" else (pairs[index],)
+        sentences = tuple(words.findall(text)) if kind == "tags" else (text,)
+        target = () if pairs is None else tuple(words.findall(pairs[index])) if kind == "answer" else (pairs[index],)
         labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
         documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
     return documents
@@ -174,7 +184,9 @@ def _class_names(model: Model, name: str) -> Sequence[str]:
     return model.objective(name).class_names or (model.text.classes if model.text is not None else ())
 
 
-def _as_text(prediction: Prediction, text: str, pair: str | None, names: Sequence[str]) -> TextPrediction:
+def _as_text(
+    prediction: Prediction, text: str, pair: str | None, names: Sequence[str], words: re.Pattern[str]
+) -> TextPrediction:
     """Return a prediction in the words of its text."""
 
     def named(index: int) -> str:
@@ -186,7 +198,7 @@ def _as_text(prediction: Prediction, text: str, pair: str | None, names: Sequenc
         return TextPrediction(text=text, pair=pair, label=best, probability=shares[best], probabilities=shares)
     if prediction.words:
         best_tags = [max(range(len(row)), key=row.__getitem__) for row in prediction.words]
-        rows = zip(text.split(), best_tags, prediction.words, strict=True)
+        rows = zip(words.findall(text), best_tags, prediction.words, strict=True)
         return TextPrediction(
             text=text, pair=pair, tags=tuple(WordTag(word, named(tag), row[tag]) for word, tag, row in rows)
         )
@@ -194,6 +206,6 @@ def _as_text(prediction: Prediction, text: str, pair: str | None, names: Sequenc
         return TextPrediction(text=text, pair=pair, score=prediction.score)
     if prediction.answer == NO_ANSWER or pair is None:
         return TextPrediction(text=text, pair=pair, answer="", score=prediction.score)
-    spans = [match.span() for match in re.finditer(r"\S+", pair)]
+    spans = [match.span() for match in words.finditer(pair)]
     start, end = spans[prediction.answer[0]][0], spans[prediction.answer[1]][1]
     return TextPrediction(text=text, pair=pair, answer=pair[start:end], start=start, score=prediction.score)

@@ -17,6 +17,7 @@ from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
 from paribus.slots.corpus import Tokens
+from paribus_text.derived import words
 
 Randomised = Callable[..., Model]
 TRUNCATED = pytest.mark.filterwarnings("ignore:.*truncated from")
@@ -132,7 +133,7 @@ def test_predicted_tags_have_the_accuracy_of_the_evaluation(randomised: Randomis
     """Also of texts that are split into several examples."""
     model = randomised(*TASKS["tags"])
     rows, metrics = rows_of(model)
-    predictions = paribus.predict(model, [row.text for row in rows], batch=9)
+    predictions = paribus.predict(model, [row.text for row in rows], split="spaces", batch=9)
     names, hits = names_of(model), []
     for prediction, row in zip(predictions, rows, strict=True):
         assert prediction.tags is not None
@@ -164,7 +165,7 @@ def test_an_answer_is_the_span_with_the_best_scores(randomised: Randomised) -> N
     )
     word_of = [number for number, word in enumerate(words) for _ in range(len(word) + (number > 0))]  # of each byte
     spans = [match.span() for match in re.finditer(r"\S+", context)]
-    (prediction,) = paribus.predict(model, question, context)
+    (prediction,) = paribus.predict(model, question, context, split="spaces")
     assert prediction.score is not None
     assert prediction.score == pytest.approx(best[0] - float(start[0] + end[0]), abs=1e-4)
     answer = context[spans[word_of[best[1]]][0] : spans[word_of[best[2]]][1]]
@@ -186,6 +187,13 @@ def test_answers_lie_in_their_contexts_also_in_windows(randomised: Randomised) -
             assert str(row.pair)[prediction.start :].startswith(prediction.answer)
     assert any(prediction.answer for prediction in predictions)
     assert max(len(str(row.pair)) for row in rows[:60]) > 48 * 2
+
+
+def test_punctuation_marks_are_words_as_in_the_corpora(randomised: Randomised) -> None:
+    text = "The cat's tail, e.g. its (grey) tip, isn't well-known."
+    (prediction,) = paribus.predict(randomised(*TASKS["tags"]), text)
+    assert [tag.word for tag in prediction.tags or ()] == words(text)
+    assert words(text)[1:4] == ["cat's", "tail", ","]
 
 
 def test_no_answer_is_predicted_below_the_threshold(randomised: Randomised) -> None:
