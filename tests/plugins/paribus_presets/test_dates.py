@@ -1,4 +1,4 @@
-"""Two tiny presets learn to rewrite dates; their attention finds the day, the month and the year in the source.
+"""Three tiny presets learn to rewrite dates; their attention finds the day, the month and the year in the source.
 
 One command trains each, on one thread, in less than five minutes of CPU time.
 """
@@ -88,7 +88,7 @@ def aligned(model: Any, corpus: Dates, documents: list[Document]) -> list[float]
     return [float(share) for share in hits / count]
 
 
-@pytest.mark.parametrize("preset", ["transformer-tiny", "rnnsearch-tiny"])
+@pytest.mark.parametrize("preset", ["transformer-tiny", "rnnsearch-tiny", "convs2s-tiny"])
 def test_a_tiny_preset_rewrites_dates_and_attends_to_the_same_field(preset: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     model, seconds = trained(preset, tmp_path)
