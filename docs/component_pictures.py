@@ -35,6 +35,7 @@ BASES: Final[Mapping[str, Mapping[str, Any]]] = {
     "causal": {"preset": "gpt-tiny", **SIZES},
     "bidirectional": {"preset": "encoder-tiny", **SIZES},
 }
+CROSS: Final[Mapping[str, Mapping[str, Any]]] = {"cross-attention": {"preset": "seq2seq-tiny", **SIZES}}
 POSITIONS: Final = torch.arange(TOKENS).unsqueeze(0)
 NOISE: Final = 1e-9  # relative magnitude of a rounding error
 Drawings = list[tuple[str, str]]  # of one figure: each with its name
@@ -51,7 +52,9 @@ def draw(case: Case) -> tuple[str, Drawings]:
     case = Case(case.registry, case.entry, BASES)
     slot = case.entry.slot
     if slot == "attention":
-        return _attention(case)
+        traits = case.entry.traits
+        is_cross_only = not traits.get("causal") and not traits.get("bidirectional", True)
+        return _attention(Case(case.registry, case.entry, CROSS) if is_cross_only else case)
     if slot == "position":
         return _position(case)
     if slot == "schedule":
@@ -83,12 +86,14 @@ def _weights(model: SmallModel, case: Case) -> Tensor:
     captured: list[Tensor] = []
 
     def capture(module: torch.nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
-        captured.extend([arguments[0], output])
+        memory = arguments[1].memory
+        captured.extend([arguments[0] if memory is None else memory, output])
 
-    attention = model.layers()[0].attention
+    layer = model.layers()[0]
+    attention = layer.cross if isinstance(layer.cross, case.component) else layer.attention
     assert isinstance(attention, torch.nn.Module), "every attention is one"
     with attention.register_forward_hook(capture):
-        model.hidden(tokens)
+        model.hidden(tokens, source=tokens)
     x, y = captured
     rows = [torch.autograd.grad(y[0, token].abs().sum(), x, retain_graph=True)[0] for token in range(TOKENS)]
     return torch.stack([row[0].norm(dim=-1) for row in rows])
@@ -169,7 +174,7 @@ def _activations(case: Case) -> tuple[str, Drawings]:
 
 def _models(case: Case) -> Iterator[tuple[str, SmallModel]]:
     """Yield each kind of model that the component is valid in, with its initial weights."""
-    for name in BASES:
+    for name in case.base_specs:
         try:
             spec = case.resolved(name, case.component_overrides(name, component_node(case)))
         except SpecError:
