@@ -36,12 +36,15 @@ class MultiHead(Attention):
         self,
         shape: Shape,
         *,
-        key_bias: Annotated[bool, "add a bias to keys if `scores.bias` is true (DeBERTa: no)"] = True,
+        qkv_bias: Annotated[
+            bool, "add a bias to queries, keys and values if `scores.bias` is true (GPT-Neo: no)"
+        ] = True,
+        key_bias: Annotated[bool, "add a bias to keys if `scores.bias` and `qkv_bias` are true (DeBERTa: no)"] = True,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
-        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias, key_bias=key_bias)
+        self.heads = Heads(shape, kv_heads=shape.heads, bias=scores.bias, qkv_bias=qkv_bias, key_bias=key_bias)
         self.attend = Attend(shape, visibility_of(shape), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

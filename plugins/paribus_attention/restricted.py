@@ -52,11 +52,14 @@ class Restricted(Attention):
         kv_heads: Annotated[
             int | None, "key/value heads; null: one for each query head", Range(1), Divides("heads")
         ] = None,
+        qkv_bias: Annotated[
+            bool, "add a bias to queries, keys and values if `scores.bias` is true (GPT-Neo: no)"
+        ] = True,
         scores: ScoreOptions = ScoreOptions(),
     ) -> None:
         super().__init__()
         self.shape = shape
-        self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
+        self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias, qkv_bias=qkv_bias)
         self.attend = Attend(shape, visibility_of(shape, window), scores)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

@@ -13,6 +13,8 @@ from paribus_hf.deberta_v2 import DebertaV2
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.electra import Electra
 from paribus_hf.gpt2 import Gpt2
+from paribus_hf.gpt_neo import GptNeo
+from paribus_hf.gptj import GptJ
 from paribus_hf.llama import Llama
 from paribus_hf.m2m_100 import M2M100
 from paribus_hf.mistral import Mistral

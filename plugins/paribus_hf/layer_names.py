@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from paribus import Move, Network
@@ -66,6 +66,21 @@ def stack_depth(spec: Mapping[str, Any], stack: str) -> int:
     overrides = spec.get("parts", {}).get(stack, {}).get("dims", {})
     depth: int = overrides.get("layers", spec["dims"]["layers"])
     return depth
+
+
+def shortest_cycle(nodes: Sequence[Any]) -> Any:
+    """Return the shortest list that layers repeat to get these components, or the only component of all of them."""
+    size = next(
+        size
+        for size in range(1, len(nodes) + 1)
+        if all(node == nodes[layer % size] for layer, node in enumerate(nodes))
+    )
+    return nodes[0] if size == 1 else list(nodes[:size])
+
+
+def as_list(node: Any) -> list[Any]:
+    """Return the components that layers repeat."""
+    return list(node) if isinstance(node, (list, tuple)) else [node]
 
 
 def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, final
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import bert_shared
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.layer_names import EXPAND
+from paribus_hf.layer_names import EXPAND, as_list, shortest_cycle
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 GLOBAL_EVERY: Final = 3  # period of layers with full attention, starting with the first
@@ -67,7 +67,6 @@ class ModernBert(Family):
         layers = spec["dims"]["layers"]
         period = config.values.get("global_attn_every_n_layers", GLOBAL_EVERY)
         kinds = config.take("layer_types", [SLIDING if layer % period else FULL for layer in range(layers)])
-        cycle = next(size for size in range(1, layers + 1) if kinds == [kinds[layer % size] for layer in range(layers)])
         scores = {"bias": config.take("attention_bias", False)}
         window = config.take("local_attention", 128) // 2 + 1
         rope = config.take("rope_parameters", None) or {
@@ -81,13 +80,13 @@ class ModernBert(Family):
         }
         if any(parameters.get("rope_type", "default") != "default" for parameters in rope.values()):
             config.add_problem("rope_parameters", f"unsupported `rope_parameters` {rope!r}", "rope_type default")
-        spec["attention"] = [attentions[kind] for kind in kinds[:cycle]]
-        spec["position"] = [{"name": "rope", "theta": float(rope[kind]["rope_theta"])} for kind in kinds[:cycle]]
-        if cycle == 1:
-            spec["attention"], spec["position"] = spec["attention"][0], spec["position"][0]
+        spec["attention"] = shortest_cycle([attentions[kind] for kind in kinds])
+        spec["position"] = shortest_cycle(
+            [{"name": "rope", "theta": float(rope[kind]["rope_theta"])} for kind in kinds]
+        )
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        attentions, positions = (_as_list(spec[slot]) for slot in ("attention", "position"))
+        attentions, positions = (as_list(spec[slot]) for slot in ("attention", "position"))
         layers = spec["dims"]["layers"]
         kinds = [SLIDING if "window" in attentions[layer % len(attentions)] else FULL for layer in range(layers)]
         thetas = {kind: positions[layer % len(positions)].get("theta", 1e4) for layer, kind in enumerate(kinds)}
@@ -120,7 +119,7 @@ class ModernBert(Family):
             yield Move(f"body.embedding.norm.{kind}", f"model.embeddings.norm.{kind}")
             yield Move(f"body.norm.{kind}", f"model.final_norm.{kind}")
             yield Move(f"objectives.mlm.norm.{kind}", f"head.norm.{kind}")
-        attention_suffixes = ("weight", "bias") if _as_list(spec["attention"])[0]["scores"]["bias"] else ("weight",)
+        attention_suffixes = ("weight", "bias") if as_list(spec["attention"])[0]["scores"]["bias"] else ("weight",)
         feedforward_suffixes = ("weight", "bias") if spec["feedforward"]["bias"] else ("weight",)
         for layer in range(spec["dims"]["layers"]):
             layer_path, hf_layer = f"body.layers.{layer}", f"model.layers.{layer}"
@@ -143,7 +142,3 @@ class ModernBert(Family):
                         f"{layer_path}.feedforward.{name}.{kind}", f"{hf_layer}.mlp.Wi.{kind}", part=part, parts=2
                     )
                 yield Move(f"{layer_path}.feedforward.outer.{kind}", f"{hf_layer}.mlp.Wo.{kind}")
-
-
-def _as_list(node: Any) -> list[Any]:
-    return list(node) if isinstance(node, (list, tuple)) else [node]

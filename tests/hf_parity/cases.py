@@ -64,6 +64,11 @@ def _vit(width: int, heads: int, **config: Any) -> dict[str, Any]:
 
 _ELECTRA = {"embedding_size": 7}
 _GPT2 = {"n_positions": LENGTH, "n_embd": 15, "n_head": 3, "n_layer": 3}
+_GPT_NEO = {
+    "max_position_embeddings": LENGTH, "hidden_size": 15, "num_heads": 3, "num_layers": 3, "window_size": 4,
+    "attention_types": [[["global", "local", "local"], 1]],
+}  # fmt: skip
+_GPT_J = {**_GPT2, "n_embd": 30, "rotary_dim": 4}
 _DISTILBERT = {"max_position_embeddings": LENGTH, "dim": 15, "n_heads": 3, "n_layers": 2, "hidden_dim": 31}
 
 _ROBERTA = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2}
@@ -124,6 +129,32 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
     "openai-gpt": (
         Case("three heads", "OpenAIGPTLMHeadModel", _GPT2, "index", parameters=116_534_784),
         Case("one head, ReLU", "OpenAIGPTLMHeadModel", {**_GPT2, "n_embd": 8, "n_head": 1, "afn": "relu"}, "index"),
+    ),
+    "gpt_neo": (
+        Case("two kinds of layers, tied", "GPTNeoForCausalLM", _GPT_NEO, parameters=1_315_575_808),
+        Case(
+            "local layers only, untied, ReLU",
+            "GPTNeoForCausalLM",
+            {
+                **_GPT_NEO, "hidden_size": 20, "num_heads": 5, "num_layers": 2, "attention_types": [[["local"], 2]],
+                "intermediate_size": 31, "activation_function": "relu", "tie_word_embeddings": False,
+            },
+        ),
+        Case(
+            "global layers only",
+            "GPTNeoForCausalLM",
+            {**_GPT_NEO, "num_layers": 1, "attention_types": [[["global"], 1]]},
+        ),
+    ),
+    "gptj": (
+        Case("four of ten channels rotated", "GPTJForCausalLM", _GPT_J, parameters=6_050_882_784),
+        Case(
+            "all channels rotated, tied, ReLU",
+            "GPTJForCausalLM",
+            {
+                **_GPT_J, "n_embd": 20, "n_head": 5, "n_layer": 2, "n_inner": 31, "activation_function": "relu", **TIED,
+            },
+        ),
     ),
     "ctrl": (Case("two heads", "CTRLLMHeadModel", _CTRL, "index"),),
     "albert": (

@@ -88,6 +88,30 @@ def xlm_attention(self: Any, input: Tensor, mask: Tensor, **rest: Any) -> tuple[
     return (self.out_lin((scores.softmax(-1) @ v).transpose(1, 2).flatten(2)),)
 
 
+def gpt_neo_attention(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    queries, keys = query.shape[-2], key.shape[-2]
+    visible = self.bias[:, :, keys - queries : keys, :keys]
+    scores = (query @ key.mT).masked_fill(~visible, torch.finfo(query.dtype).min)
+    weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
+    return weights @ value, weights
+
+
+def gptj_attention(
+    self: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    scores = query @ key.mT / self.scale_attn
+    weights = (scores if attention_mask is None else scores + attention_mask).softmax(-1)
+    return weights @ value, weights
+
+
+def gptj_rotary_table(num_pos: int, dim: int) -> Tensor:
+    frequencies = 10_000 ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angles = torch.arange(num_pos, dtype=torch.float64).unsqueeze(1) * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
 class Float64Torch:
     """Torch with float64 under the names of float32."""
 
@@ -110,6 +134,14 @@ def keep_float64(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         importlib.import_module("transformers.models.xlm.modeling_xlm").MultiHeadAttention, "forward", xlm_attention
     )
+    patch.setattr(
+        importlib.import_module("transformers.models.gpt_neo.modeling_gpt_neo").GPTNeoSelfAttention,
+        "_attn",
+        gpt_neo_attention,
+    )
+    gptj = importlib.import_module("transformers.models.gptj.modeling_gptj")
+    patch.setattr(gptj.GPTJAttention, "_attn", gptj_attention)
+    patch.setattr(gptj, "create_sinusoidal_positions", gptj_rotary_table)
     m2m = importlib.import_module("transformers.models.m2m_100.modeling_m2m_100")
     patch.setattr(m2m.M2M100SinusoidalPositionalEmbedding, "get_embedding", staticmethod(sinusoidal_table))
     deberta = importlib.import_module("transformers.models.deberta.modeling_deberta")

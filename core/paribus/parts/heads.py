@@ -88,20 +88,27 @@ class Heads(nn.Module, WeightConverter):
     }
 
     def __init__(
-        self, shape: Shape, *, kv_heads: int, bias: bool, key_bias: bool = True, output_bias: bool = True
+        self,
+        shape: Shape,
+        *,
+        kv_heads: int,
+        bias: bool,
+        qkv_bias: bool = True,
+        key_bias: bool = True,
+        output_bias: bool = True,
     ) -> None:
         super().__init__()
         source = shape.memory_width or shape.width
         self.heads = shape.heads
         self.kv_heads = kv_heads
         self.head_width = shape.head_width
-        self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias)
-        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and key_bias)
+        self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias and qkv_bias)
+        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias and key_bias)
         self.raw_memory = shape.raw_memory
         if shape.raw_memory:
             validate_memory_columns(source, kv_heads)
             return
-        self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias)
+        self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias)
         self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias and output_bias)
 
     def queries(self, x: Tensor) -> Tensor:

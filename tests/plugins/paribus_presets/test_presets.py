@@ -111,6 +111,8 @@ PUBLISHED = {  # counted from the reference class, heads included; the preset's 
     "modernbert-base": 149_655_232,
     "modernbert-large": 395_881_664,
     "ctrl": 1_637_964_550,
+    "gpt-neo": 2_651_307_520,
+    "gpt-j": 6_050_882_784,
     "bart-base": 139_420_416,
     "bigbird": 127_520_694,  # without the pooler of its class, which is never used
     "m2m100": 483_905_536,
@@ -159,6 +161,11 @@ REFERENCES: dict[
         {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
     ),
     "ctrl": ("CTRLLMHeadModel", {}),
+    "gpt-neo": (
+        "GPTNeoForCausalLM",
+        {"hidden_size": 2560, "num_layers": 32, "num_heads": 20, "attention_types": [[["global", "local"], 16]]},
+    ),
+    "gpt-j": ("GPTJForCausalLM", {}),
     "bart-base": (
         "BartForConditionalGeneration",
         {

@@ -23,6 +23,8 @@ First = tuple[Any, Tensor]
 Score = Callable[[Any, int, Tensor, Tensor], Tensor]
 Weigh = Callable[[Any, int, Tensor, Tensor, Options], Tensor]
 Output = tuple[Tensor, Tensor]
+BIASES = {"q": ("qkv_bias",), "k": ("qkv_bias", "key_bias"), "v": ("qkv_bias",), "o": ("output_bias",)}
+"""Options that a bias of each projection needs."""
 
 
 # ---- parts of softmax attention
@@ -49,7 +51,7 @@ def project(module: Any, name: str, x: Tensor, options: Options) -> Tensor:
     if projection is None:
         return x
     has_bias = options["scores"]["bias"] if "scores" in options else options["bias"]
-    has_bias = has_bias and options.get({"k": "key_bias", "o": "output_bias"}.get(name, ""), True)
+    has_bias = has_bias and all(options.get(option, True) for option in BIASES[name])
     projected: Tensor = x @ projection.weight.T
     return projected + projection.bias if has_bias else projected
 
