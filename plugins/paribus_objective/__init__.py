@@ -14,6 +14,7 @@ from paribus_objective.completion import Completion as completion
 from paribus_objective.control import Control as control
 from paribus_objective.denoising import Denoising as denoise
 from paribus_objective.detection import Detection as detection
+from paribus_objective.distill_attention import DistillAttention as distill_attention
 from paribus_objective.distill_hidden import DistillHidden as distill_hidden
 from paribus_objective.distill_relations import DistillRelations as distill_relations
 from paribus_objective.distill_scores import DistillScores as distill_scores

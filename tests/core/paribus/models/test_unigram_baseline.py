@@ -58,7 +58,12 @@ BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tlm": (("xlm-tiny",), ("loss",)),
     "ul2": (("t5-tiny", "objective=ul2"), ("loss",)),
 }
-WITHOUT = {"distill-scores", "distill-hidden", "distill-relations"}  # a teacher has no trivial imitation
+WITHOUT = {
+    "distill-attention",
+    "distill-hidden",
+    "distill-relations",
+    "distill-scores",
+}  # a teacher has no trivial imitation
 SMALL = ("dims.width=16", "dims.layers=1", "data.batch=4")
 
 

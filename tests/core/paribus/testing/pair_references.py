@@ -155,6 +155,20 @@ def distilled_hidden(objective: Any, example: Example) -> Expected:
     return {"loss": (1 - cosines)[torch.tensor(documents_of(example.streams["body"])) >= 0].sum()}
 
 
+def distilled_attention(objective: Any, example: Example, options: Mapping[str, Any]) -> Expected:
+    """Squared differences of the scores of each head, before the softmax: "TinyBERT" (Jiao et al. 2020)."""
+    documents, total = documents_of(example.streams["body"]), torch.zeros(())
+    for layer, teacher_layer in zip(options["layers"], options["teacher_layers"], strict=True):
+        sides = (example.run, layer), (example.run.teacher, teacher_layer)
+        heads = [[run.captured(number, name)[0] for name in "qk"] for run, number in sides]
+        for place in (place for place, document in enumerate(documents) if document >= 0):
+            seen = [other for other, document in enumerate(documents) if document == documents[place]]
+            seen = [other for other in seen if other <= place or not objective.causal]
+            student, teacher = (q[:, [place]] @ k[:, seen].mT / math.sqrt(q.shape[-1]) for q, k in heads)
+            total = total + (student - teacher).square().mean()
+    return {"loss": total}
+
+
 def tagging(objective: Any, example: Example) -> Expected:
     """Cut documents into runs of words that fit; the first token of a word has its label."""
     tokens, length = example.tokens, len(example.streams["body"].tokens)
@@ -245,6 +259,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "objective.choose": choice,
     "objective.choose-causal": causal_choice,
     "objective.classify": classification,
+    "objective.distill-attention": distilled_attention,
     "objective.distill-hidden": distilled_hidden,
     "objective.regress": regression,
     "objective.seq2seq": sequence_to_sequence,
