@@ -12,6 +12,7 @@ from paribus_hf.deberta import Deberta
 from paribus_hf.deberta_v2 import DebertaV2
 from paribus_hf.distilbert import DistilBert
 from paribus_hf.electra import Electra
+from paribus_hf.flaubert import Flaubert
 from paribus_hf.gpt2 import Gpt2
 from paribus_hf.gpt_neo import GptNeo
 from paribus_hf.gptj import GptJ

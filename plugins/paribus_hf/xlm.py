@@ -1,4 +1,4 @@
-"""XLM of the `transformers` library."""
+"""XLM of the `transformers` library, with tables that FlauBERT shares."""
 
 from __future__ import annotations
 
@@ -64,30 +64,43 @@ class Xlm(Family):
     buffers: ClassVar[tuple[str, ...]] = ("position_ids",)
 
     def read(self, config: Config, spec: MutableMapping[str, Any]) -> None:
-        """Read the number of language embeddings, 0 for a single language."""
-        count, has_embedding = config.take("n_langs", 1), config.take("use_lang_emb", True)
-        spec["embedding"]["languages"] = count if has_embedding and count > 1 else 0
+        read_languages(config, spec)
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-        config["n_langs"] = spec["embedding"]["languages"] or 1
-        config["use_lang_emb"] = True
+        write_languages(spec, config)
 
     def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
         """Return a model trained on translation pairs as a masked language model, which has the same head."""
         return with_objective(spec, "tlm", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
-        scores, tie = "pred_layer.proj", spec["embedding"]["tie"]
-        tied = (f"{scores}.weight",) if tie else ()
-        yield Move("embedding.tokens.weight", "transformer.embeddings.weight", tied_names=tied)
-        if not tie:
-            yield Move("embedding.head.weight", f"{scores}.weight")
-        if spec["embedding"]["languages"]:
-            yield Move("embedding.languages.weight", "transformer.lang_embeddings.weight")
-        yield Move("body.position.0.table.weight", "transformer.position_embeddings.weight")
-        yield Move("objectives.mlm.bias", f"{scores}.bias")
-        for kind in ("weight", "bias"):
-            yield Move(f"body.embedding.norm.{kind}", f"transformer.layer_norm_emb.{kind}")
-            for layer in range(stack_depth(spec, "body")):
-                for module, hf_module in NAMES.items():
-                    yield Move(f"body.layers.{layer}.{module}.{kind}", f"transformer.{hf_module.format(layer)}.{kind}")
+        return moves(spec)
+
+
+def read_languages(config: Config, spec: MutableMapping[str, Any]) -> None:
+    """Read the number of language embeddings, 0 for a single language."""
+    count, has_embedding = config.take("n_langs", 1), config.take("use_lang_emb", True)
+    spec["embedding"]["languages"] = count if has_embedding and count > 1 else 0
+
+
+def write_languages(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
+    config["n_langs"] = spec["embedding"]["languages"] or 1
+    config["use_lang_emb"] = True
+
+
+def moves(spec: Mapping[str, Any]) -> Iterator[Move]:
+    """Yield all tensors, whose names FlauBERT shares."""
+    scores, tie = "pred_layer.proj", spec["embedding"]["tie"]
+    tied = (f"{scores}.weight",) if tie else ()
+    yield Move("embedding.tokens.weight", "transformer.embeddings.weight", tied_names=tied)
+    if not tie:
+        yield Move("embedding.head.weight", f"{scores}.weight")
+    if spec["embedding"]["languages"]:
+        yield Move("embedding.languages.weight", "transformer.lang_embeddings.weight")
+    yield Move("body.position.0.table.weight", "transformer.position_embeddings.weight")
+    yield Move("objectives.mlm.bias", f"{scores}.bias")
+    for kind in ("weight", "bias"):
+        yield Move(f"body.embedding.norm.{kind}", f"transformer.layer_norm_emb.{kind}")
+        for layer in range(stack_depth(spec, "body")):
+            for module, hf_module in NAMES.items():
+                yield Move(f"body.layers.{layer}.{module}.{kind}", f"transformer.{hf_module.format(layer)}.{kind}")

@@ -188,6 +188,15 @@ CASES: Final[Mapping[str, tuple[Case, ...]]] = {
             "index",
         ),
     ),
+    "flaubert": (
+        Case("one language", "FlaubertWithLMHeadModel", {**_XLM, "n_langs": 1}, "index"),
+        Case(
+            "two languages, untied, ReLU",
+            "FlaubertWithLMHeadModel",
+            {**_XLM, "n_langs": 2, "n_heads": 5, "gelu_activation": False, "tie_word_embeddings": False},
+            "index",
+        ),
+    ),
     "xlm-roberta": (Case("five heads", "XLMRobertaForMaskedLM", _bert(20, 5, 2, **_ROBERTA), "text"),),
     "big_bird": (
         Case("both heads", "BigBirdForPreTraining", _bert(15, 3, 2, **_FULL), "index"),

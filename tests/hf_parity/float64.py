@@ -131,9 +131,9 @@ def keep_float64(patch: pytest.MonkeyPatch) -> None:
     modern = importlib.import_module("transformers.models.modernbert.modeling_modernbert")
     patch.setattr(modern.ModernBertRotaryEmbedding, "forward", modernbert_rotary_tables)
     patch.setattr(modern, "apply_rotary_pos_emb", apply_rotary)
-    patch.setattr(
-        importlib.import_module("transformers.models.xlm.modeling_xlm").MultiHeadAttention, "forward", xlm_attention
-    )
+    for name in ("xlm", "flaubert"):
+        module = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+        patch.setattr(module.MultiHeadAttention, "forward", xlm_attention)
     patch.setattr(
         importlib.import_module("transformers.models.gpt_neo.modeling_gpt_neo").GPTNeoSelfAttention,
         "_attn",

@@ -17,7 +17,7 @@ SMALL: Final = ("tokenizer=bytes", "dims.vocabulary=300", "dims.width=16")
 FAMILIES: Final = {
     "albert-tiny": "albert", "bart-tiny": "bart", "bert-tiny": "bert", "ctrl-tiny": "ctrl",
     "distilbert-tiny": "distilbert", "gpt1-tiny": "openai-gpt", "gpt2-tiny": "gpt2", "llama-tiny": "llama",
-    "gpt-j-tiny": "gptj", "gpt-neo-tiny": "gpt_neo",
+    "flaubert-tiny": "flaubert", "gpt-j-tiny": "gptj", "gpt-neo-tiny": "gpt_neo",
     "m2m100-tiny": "m2m_100", "mistral-tiny": "mistral", "modernbert-tiny": "modernbert", "roberta-tiny": "roberta",
     "t5-tiny": "t5", "t5-v1.1-tiny": "t5", "xlm-r-tiny": "xlm-roberta", "xlm-tiny": "xlm", "xlnet-tiny": "xlnet",
 }  # fmt: skip

@@ -61,7 +61,7 @@ def test_a_tiny_preset_is_tiny(registry: Registry, name: str) -> None:
     assert count_parameters(meta_model(registry, resolved(name, registry=registry)).children()) < 500_000
 
 
-@pytest.mark.parametrize("name", ["distilbert", "minilm", "xtremedistil"])
+@pytest.mark.parametrize("name", ["distilbert", "minilm", "tinybert", "xtremedistil"])
 def test_the_training_command_in_a_student_preset_resolves(registry: Registry, name: str) -> None:
     content = [line[1:] for line in (FOLDER / f"{name}.yaml").read_text().split("\n") if line.startswith("#   ")]
     results = re.findall(r'teacher=FOLDER objective="([^"]*)"', " ".join(content))
@@ -105,6 +105,10 @@ PUBLISHED = {  # counted from the reference class, heads included; the preset's 
     "roberta": 124_697_433,
     "xlm": 249_071_384,
     "xlm-r": 278_295_186,
+    "xlm-t": 278_295_186,
+    "scibert": 110_543_220,
+    "flaubert": 138_301_817,
+    "tinybert": 14_381_394,
     "distilbert": 66_985_530,
     "llama": 6_738_415_616,
     "mistral": 7_241_732_096,
@@ -148,6 +152,12 @@ REFERENCES: dict[
         {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     ),
     "xlm": ("XLMWithLMHeadModel", {"vocab_size": 95000, "emb_dim": 1024, "n_heads": 8, "n_langs": 15}),
+    "scibert": ("BertForPreTraining", {"vocab_size": 31090}),
+    "flaubert": ("FlaubertWithLMHeadModel", {"vocab_size": 68729, "emb_dim": 768, "n_heads": 12}),
+    "tinybert": (
+        "BertForMaskedLM",
+        {"hidden_size": 312, "num_hidden_layers": 4, "num_attention_heads": 12, "intermediate_size": 1200},
+    ),
     "xlm-r": (
         "XLMRobertaForMaskedLM",
         {"vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
@@ -206,6 +216,7 @@ PAIRS: dict[
         (("embedding.", "body."), "DebertaV2Model", {**V3, "num_hidden_layers": 12}, 183_831_552),
         (("embedding.", "generator."), "DebertaV2Model", {**V3, "num_hidden_layers": 6}, 141_304_320),
     ],
+    "econberta": [(("embedding.", "body."), "DebertaV2Model", {**V3, "num_hidden_layers": 12}, 183_831_552)],
 }
 ARCHITECTURE = ("topology", "dims", "embedding", "attention", "position", "norm", "placement", "feedforward", "dropout")
 
