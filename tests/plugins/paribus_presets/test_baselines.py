@@ -67,8 +67,10 @@ COMMANDS: Final = (
 )
 REPORTED: Final = (  # heads of two classes that need not learn so soon
     ("bert-tiny trainer.max_steps=600", "val/nsp/loss"),
+    ("scibert-tiny trainer.max_steps=600", "val/nsp/loss"),
     ("electra-tiny trainer.max_steps=600", "val/rtd/detection"),
     ("deberta-v3-tiny trainer.max_steps=400", "val/rtd/detection"),
+    ("econberta-tiny trainer.max_steps=600", "val/rtd/detection"),
 )
 
 
