@@ -131,7 +131,7 @@ def train(command: Callable[[Sequence[str]], int], name: str, trial: Trial) -> V
         }
     steps, result = attempt(command, words, name, 0)
     values |= {f"{place}, after the interruption": value for place, value in steps.items()} if interrupt else steps
-    return {**values, **dict(flat("result", result))}
+    return {**values, **dict(flat("result", without_source(result)))}
 
 
 def attempt(
@@ -186,7 +186,10 @@ def run_study(name: str, document: Mapping[str, Any]) -> Values:
 
 
 def without_source(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result without the hashes of the saved model that it began from, whose file has an identity in it."""
+    """Return a result without the hashes of the saved model that it began from.
+
+    Its file has an identity in it, and its spec the defaults of options that are newer than the epoch.
+    """
     tensors = {
         path: {key: value for key, value in tensor.items() if not tensor["origin"] or key not in ("origin", "draws")}
         for path, tensor in result["certificate"]["tensors"].items()

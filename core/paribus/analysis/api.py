@@ -163,7 +163,8 @@ def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapp
     """Return the trials of a setting with their records."""
     trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
     trials_of_stages = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
-    return load_entries(planned.store, trials, [*planned.plan.trials, *trials_of_stages], records)
+    parents = [*planned.plan.trials, *trials_of_stages]
+    return load_entries(planned.store, trials, planned.index, parents, records)
 
 
 def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:

@@ -12,6 +12,7 @@ from paribus.analysis.verdicts import Better
 from paribus.planning.older_records import older_records
 from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import MAX_METRIC
+from paribus.registry import Index
 from paribus.storage.atomic import parse_number
 from paribus.storage.store import State, Store, Trial
 from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
@@ -267,6 +268,7 @@ class TrialEntry:
 def load_entries(
     store: Store,
     trials: Iterable[Trial],
+    index: Index,
     parents: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[TrialEntry]:
@@ -278,7 +280,7 @@ def load_entries(
     parents = tuple(parents)
     stored = _StoredTrials(store, {**{trial.identity: trial for trial in parents}, **planned}, records)
     entries = [stored.entry(trial) for trial in planned.values()]
-    for older in older_records(store, planned.values(), parents, stored.records):
+    for older in older_records(store, planned.values(), parents, stored.records, index):
         document = {**older.document, "changes": dict(older.trial.changes)}
         entries.append(stored.entry(older.trial, document, older.changed))
     return entries

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, final
 
 from paribus.planning.identity import identity_of
+from paribus.registry import Index
+from paribus.specs.components import with_new_options
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store, Trial
 
@@ -31,17 +33,19 @@ class OlderRecord(NamedTuple):
 
 
 def older_records(
-    store: Store, trials: Iterable[Trial], parents: Iterable[Trial], records: Mapping[str, Record]
+    store: Store, trials: Iterable[Trial], parents: Iterable[Trial], records: Mapping[str, Record], index: Index
 ) -> Iterator[OlderRecord]:
     """Yield the records of a store that have the spec of one of `trials` and another identity.
 
-    `parents` are the trials that they begin from; `records` are all records of the store, by identity.
+    `parents` are the trials that they begin from; `records` are all records of the store, by identity. An option that
+    is newer than a record has its default there.
     """
     planned = {trial.identity: trial for trial in trials}
-    lines = _SpecLines({**{trial.identity: trial.spec for trial in (*parents, *planned.values())}}, records)
+    specs = {trial.identity: trial.spec for trial in (*parents, *planned.values())}
+    lines = _SpecLines(specs, records, index)
     trial_by_line = {lines.digest(trial.spec): trial for trial in planned.values()}
     for identity, record in records.items():
-        trial = trial_by_line.get(lines.digest(record["spec"])) if identity not in planned else None
+        trial = trial_by_line.get(lines.digest(lines.spec(identity) or {})) if identity not in planned else None
         document = store.trial(identity) if trial is not None else None
         if trial is not None and document:
             yield OlderRecord(trial, document, record, changed_parts(document, trial))
@@ -64,21 +68,22 @@ def changed_parts(document: Mapping[str, Any], trial: Trial) -> tuple[str, ...]:
 class _SpecLines:
     """Digests of specs and of those that they begin from, independent of code and data."""
 
-    def __init__(self, specs: Mapping[str, Mapping[str, Any]], records: Mapping[str, Record]) -> None:
+    def __init__(self, specs: Mapping[str, Mapping[str, Any]], records: Mapping[str, Record], index: Index) -> None:
         self._specs = specs
         self._records = records
+        self._index = index
 
     def digest(self, spec: Mapping[str, Any]) -> str:
         source = spec.get("from") or {}
         if "trial" not in source:
             return identity_of(spec, "", "")
         plain = {**spec, "from": {key: value for key, value in source.items() if key != "trial"}}
-        parent = self._spec(source["trial"])
+        parent = self.spec(source["trial"])
         return digest_json([identity_of(plain, "", ""), source["trial"] if parent is None else self.digest(parent)])
 
-    def _spec(self, identity: str) -> Mapping[str, Any] | None:
+    def spec(self, identity: str) -> Mapping[str, Any] | None:
+        """Return the spec of a planned trial, or that of a record with the defaults of newer options."""
         if identity in self._specs:
             return self._specs[identity]
         record = self._records.get(identity)
-        spec: Mapping[str, Any] | None = None if record is None else record["spec"]
-        return spec
+        return None if record is None else with_new_options(record["spec"], self._index)

@@ -60,11 +60,12 @@ def keep_record(store: Store, older: OlderRecord, *, replayed: str, steps: int) 
 
 
 def _current_spec(older: OlderRecord, store: Store) -> Mapping[str, Any]:
-    spec: Mapping[str, Any] = older.record["spec"]
-    parent = older.trial.parent_id
+    """Return the spec of the planned trial, with its options that are newer than the record."""
+    source, parent = older.record["spec"].get("from"), older.trial.parent_id
     if not parent:
-        return spec
-    return {**spec, "from": {**spec["from"], "trial": parent, "name": str(store.folder(parent).absolute())}}
+        return older.trial.spec if source is None else {**older.trial.spec, "from": source}
+    folder = str(store.folder(parent).absolute())
+    return {**older.trial.spec, "from": {**source, "trial": parent, "name": folder}}
 
 
 def link_file(source: Path, target: Path) -> None:

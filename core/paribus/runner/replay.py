@@ -102,7 +102,11 @@ def stale_records(planned: PlannedStudy) -> list[OlderRecord]:
     store, trials = planned.store, planned.plan.trials
     records = {record["identity"]: record for record in store.records()}
     current = {trial.identity for trial in trials if trial.identity in records}
-    older = [item for item in older_records(store, trials, trials, records) if item.trial.identity not in current]
+    older = [
+        item
+        for item in older_records(store, trials, trials, records, planned.index)
+        if item.trial.identity not in current
+    ]
     for trial in trials:  # of accelerators, whose engines are not proven by their epoch
         record = records.get(trial.identity)
         if record is not None and engine_of(record["provenance"]) not in (None, engine_hash()):

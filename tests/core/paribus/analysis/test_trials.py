@@ -9,6 +9,8 @@ from tests.fixtures.records import stored_record, varied_spec
 
 from paribus.analysis.trials import TrialEntry, load_entries
 from paribus.planning.identity import identity_of
+from paribus.registry import index
+from paribus.specs.components import with_new_options
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import Store, Trial
@@ -70,7 +72,7 @@ def test_varied_and_matched_options_may_differ(make: Make) -> None:
 
 # ---------------------------------------------------------------------------------------------- out of a store
 def trial_of(seed: int, code: str = "new", corpus: str = "data", attention: str = "mqa") -> Trial:
-    spec = varied_spec({"attention": attention}, seed)
+    spec = with_new_options(varied_spec({"attention": attention}, seed), index())
     return Trial(
         identity_of(spec, code, corpus), f"attention={attention}", seed, spec, {"attention": attention}, code, corpus
     )
@@ -86,7 +88,7 @@ def test_trials_are_loaded_with_their_state_in_the_store(tmp_path: Path) -> None
     keep(store, trials[1], "diverged")
     store.create_folder(trials[2])
     store.write_failure(trials[2].identity, "failed", "it fell")
-    entries = load_entries(store, trials)
+    entries = load_entries(store, trials, index())
     assert [entry.state for entry in entries] == ["done", "diverged", "failed", "pending"]
     assert [entry.seed for entry in entries] == [0, 1, 2, 3]
     assert [entry.record is not None for entry in entries] == [True, True, False, False]
@@ -108,7 +110,7 @@ def test_a_record_of_the_same_spec_and_other_code_is_stale(
 ) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, code, corpus))
-    fresh, old = load_entries(store, [trial_of(0)])
+    fresh, old = load_entries(store, [trial_of(0)], index())
     assert (fresh.state, fresh.changed) == ("pending", ())
     assert (old.state, old.changed, old.trial["code"], old.variant) == ("done", changed, code, "attention=mqa")
 
@@ -117,4 +119,4 @@ def test_a_record_of_another_spec_is_not_loaded(tmp_path: Path) -> None:
     store = Store(tmp_path, "s")
     keep(store, trial_of(0, attention="gqa"))
     keep(store, trial_of(7))
-    assert [entry.state for entry in load_entries(store, [trial_of(0)])] == ["pending"]
+    assert [entry.state for entry in load_entries(store, [trial_of(0)], index())] == ["pending"]

@@ -186,6 +186,29 @@ def test_records_of_an_earlier_version_are_kept_by_a_replay(planned: Callable[..
 
 
 @pytest.mark.thorough
+def test_records_from_before_a_new_option_are_kept_by_a_replay(planned: Callable[..., PlannedStudy]) -> None:
+    before = paribus.run(planned())
+    expected = losses(before)
+    for trial in before.plan.trials:  # as if `eps` of the norm, and `bucket` of the data, were new
+        folder, record = before.store.folder(trial.identity), before.store.record(trial.identity)
+        assert record is not None
+        spec = copy.deepcopy(record["spec"])
+        del spec["norm"]["eps"], spec["data"]["bucket"]
+        identity = f"0{trial.identity[1:]}" if trial.identity[0] != "0" else f"1{trial.identity[1:]}"
+        folder.rename(folder.with_name(identity))
+        document = {**trial.document(), "identity": identity, "code": "older", "spec": spec}
+        write_json(folder.with_name(identity) / TRIAL, document)
+        write_json(folder.with_name(identity) / RECORD, {**record, "identity": identity, "spec": spec})
+    assert not losses(planned())
+    assert all(result.is_equal and result.steps == 3 for result in paribus.verify(planned()))
+    after = planned()
+    assert losses(after) == expected
+    assert all(certificate.ok for certificate in paribus.compare(after).certificates.values())
+    other = planned(base={**after.plan.study.base.data, "norm": {"name": "layernorm", "eps": 1e-3}})
+    assert not stale_records(other)  # the records have the default
+
+
+@pytest.mark.thorough
 def test_an_engine_that_was_proven_needs_no_replay(
     planned: Callable[..., PlannedStudy], edit_engine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
