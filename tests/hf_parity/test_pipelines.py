@@ -47,7 +47,7 @@ def tokenizer() -> Any:
 def exported(name: str, randomise: Randomise, tokenizer: Any, folder: Path, **config: Any) -> Any:
     """Convert a random model of BERT with its tokenizer, and return the model and the folder of its export."""
     sizes = {**SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
-    hf_model = randomise(getattr(transformers, name)(transformers.BertConfig(**sizes, **config)))
+    hf_model: Any = randomise(getattr(transformers, name)(transformers.BertConfig(**sizes, **config)))
     hf_model.save_pretrained(folder / "theirs")
     tokenizer.save_pretrained(folder / "theirs")
     model = paribus.convert(folder / "theirs")
@@ -107,6 +107,7 @@ def test_answers_have_the_best_scores_of_the_exported_model(
         inside = [place for place, side in enumerate(sides) if side == 1]
         best = max((float(start[one] + end[other]), one, other) for one in inside for other in inside if one <= other)
         (prediction,) = paribus.predict(model, question, context)
+        assert prediction.score is not None
         assert prediction.score == pytest.approx(best[0] - float(start[0] + end[0]), abs=1e-9)
         begin, stop = offsets[best[1]][0], offsets[best[2]][1]
         begin, stop = context.rfind(" ", 0, begin + 1) + 1, (context + " ").index(" ", stop)  # whole words

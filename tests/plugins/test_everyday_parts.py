@@ -10,7 +10,7 @@ REGISTERED = {
     "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),
     "placement": (
         "paribus_placement",
-        {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale"},
+        {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale", "scaled-residual"},
     ),
     "feedforward": ("paribus_feedforward", {"mlp", "glu", "moe"}),
     "embedding": ("paribus_embedding", {"factorised", "patches", "tokens"}),
@@ -18,6 +18,7 @@ REGISTERED = {
         "paribus_topology",
         {
             "bidirectional-decoder",
+            "convolutional-encoder-decoder",
             "deep-recurrent-encoder-decoder",
             "encoder",
             "decoder",
@@ -30,7 +31,7 @@ REGISTERED = {
             "two-stream",
         },
     ),
-    "initialisation": ("paribus_initialisation", {"normal", "gpt2", "xavier", "t5", "truncated"}),
+    "initialisation": ("paribus_initialisation", {"gated", "normal", "gpt2", "xavier", "t5", "truncated"}),
     "optimizer": ("paribus_optim", {"adadelta", "adafactor", "adagrad", "adamw", "lamb", "sgd", "stable-adamw"}),
     "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),
 }

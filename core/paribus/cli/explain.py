@@ -284,6 +284,12 @@ _VISIBILITY: Final[Mapping[str, str]] = {
     "past": "needs causal tokens",
     "any": "works with causal and bidirectional tokens",
 }
+_PREDICTIONS: Final[Mapping[str, str]] = {
+    "class": "a class",
+    "tags": "a tag for each word",
+    "score": "a number",
+    "answer": "the answer in a second text",
+}
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "visibility": lambda value: _VISIBILITY.get(value, ""),
     "hooks": lambda value: f"encodes positions through: {', '.join(value)}" if value else "encodes no positions",
@@ -296,6 +302,8 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "needs": lambda value: f"needs {', '.join(value)}" if value else "",
     "provides": lambda value: f"has {', '.join(value)}" if value else "",
     "corrupts": lambda value: "changes what the model sees" if value else "",
+    "separates": lambda value: "forms examples of several texts, which must not see each other" if value else "",
+    "predicts": lambda value: f"predicts {_PREDICTIONS.get(value, value)} for a new text",
     "example_kind": lambda value: f"forms examples as {value}" if value else "",
     "exact_gradients": lambda value: "" if value else "gradients are estimates",
     "exact_conversions": lambda value: "" if value else "weights are converted approximately",

@@ -172,6 +172,8 @@ def _predictions(model: Model, name: str, documents: Sequence[Document], skipped
         place = f"{documents[0].name} to {documents[-1].name}"
         message = f"{len(documents) + 1 - len(tokens.documents)} of them have a word without any token"
         raise DataError(Problem(code="no-token", path=place, message=message, valid="words that the tokenizer knows"))
+    if tokens.labels is not None and model.text is not None:
+        tokens.labels = tokens.labels._replace(names=model.text.classes)
     length = int(model.spec["dims"]["length"])
     skipped.update(objective.skipped_documents(tokens, length))
     examples = objective.form_texts(tokens, length)

@@ -87,7 +87,9 @@ def attention_is_bidirectional(facts: SpecView) -> Iterator[Violation]:
     for stack in facts.stacks:
         for mixing in stack.self_attention:
             if not stack.part.causal and not mixing.attention.entry.traits.get("bidirectional", True):
-                message = f"the {stack.part.name} is bidirectional, but {mixing.attention} is always causal"
+                is_causal = mixing.attention.has_trait("causal")
+                reason = "is always causal" if is_causal else "can only attend to another stack"
+                message = f"the {stack.part.name} is bidirectional, but {mixing.attention} {reason}"
                 yield Violation("does-not-fit", mixing.attention.keys, message, join_names(fitting))
 
 

@@ -29,8 +29,10 @@ Passed = Callable[[TrainingExamples], ForwardPass]
 Corpus = Callable[[list[list[int]]], Tokens]
 
 OF_IMAGES = {"image-classify"}  # tested in its own file with its own corpus
-# Objectives that need pairs or choices, score rows without classes, or learn from a teacher have their own tests.
+# Objectives that need pairs, choices or two directions, score rows without classes, or learn from a teacher have their
+# own tests.
 APART = (
+    "bilm",
     "choose",
     "choose-causal",
     "completion",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,6 +195,16 @@ def test_punctuation_marks_are_words_as_in_the_corpora(randomised: Randomised) -
     (prediction,) = paribus.predict(randomised(*TASKS["tags"]), text)
     assert [tag.word for tag in prediction.tags or ()] == words(text)
     assert words(text)[1:4] == ["cat's", "tail", ","]
+
+
+def test_a_model_that_scores_entities_predicts_tags(randomised: Randomised, tmp_path: Path) -> None:
+    path = tmp_path / "tags.txt"
+    path.write_text("".join(f"Word{number} B-NAME\nis O\nnumber O\n{number} O\n\n" for number in range(60)))
+    corpus = f"corpus={{name: conll, path: [{path}], held_out: 0.2}}"
+    model = randomised("bert-tiny", "objective={name: tag, classes: 2, entities: true}", corpus, "dims.length=48")
+    (prediction,) = paribus.predict(model, "Word3 is number 3")
+    assert [tag.word for tag in prediction.tags or ()] == ["Word3", "is", "number", "3"]
+    assert {tag.label for tag in prediction.tags or ()} <= {"B-NAME", "O"}
 
 
 def test_no_answer_is_predicted_below_the_threshold(randomised: Randomised) -> None:
