@@ -20,7 +20,7 @@ class BidirectionalDecoder(Topology):
     embeddings and heads only. (B, T) -> (B, T, 2 K).
     """
 
-    parts: ClassVar[tuple[Part, ...]] = (Part("decoders", "body", causal=False),)
+    parts: ClassVar[tuple[Part, ...]] = (Part("decoders", "body", causal=False, opposite=True),)
     reads: ClassVar[tuple[str, ...]] = ("embedding", "attention", "position", "norm")
     traits: ClassVar[TopologyTraits] = {"provides": ["separate-directions"]}
 

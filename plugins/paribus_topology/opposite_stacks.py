@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple, cast, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from paribus import (
-    Attention,
     Builder,
     Capture,
     ComponentCost,
@@ -64,13 +63,14 @@ class OppositeStacks(Stage):
         layers = range(len(self.forwards.layers) + 1) if self.mix is not None else ()
         request = Capture(weights=captures_weights, hidden=tuple(layers))
         ahead = self.forwards(x, layout, capture=request)
-        behind = self.backwards(x.flip(1), _reverse(layout), capture=request)
-        hidden = torch.cat([ahead.hidden, behind.hidden.flip(1)], dim=-1)
+        index = _reversed_index(layout)
+        behind = self.backwards(_reverse(x, index), _reverse_layout(layout, index), capture=request)
+        hidden = torch.cat([ahead.hidden, _reverse(behind.hidden, index)], dim=-1)
         if self.mix is not None:
-            hidden = self.mix(_layer_states(ahead, behind))
+            hidden = self.mix(_layer_states(ahead, behind, index))
         if self.task is not None:
             hidden = self.task(hidden, layout).hidden
-        captured = _weights(ahead.captured, behind.captured) if captures_weights else ()
+        captured = _weights(ahead.captured, behind.captured, index) if captures_weights else ()
         return Output(hidden, layout, captured=captured)
 
     def start(self, batch: int, length: int) -> States:
@@ -90,15 +90,7 @@ class OppositeStacks(Stage):
 
 def opposite_stacks(build: Builder) -> tuple[Stack, Stack]:
     """Build a stack in each direction, with the options of the body."""
-    forwards = build.stack("body", causal=True)
-    for layer in forwards.layers:
-        attention = cast("Attention", layer.attention)
-        if not attention.traits.get("causal"):
-            raise ValueError(
-                f"a stack in one direction needs a causal attention, got {type(attention).__name__}; valid: an "
-                "attention with the trait `causal`, such as lstm, qrnn or mha"
-            )
-    return forwards, build.stack("body", placed="body", causal=True)
+    return build.stack("body", causal=True), build.stack("body", placed="body", causal=True)
 
 
 def both_halves(shape: Shape, embedding_width: int | None) -> Shape:
@@ -106,20 +98,42 @@ def both_halves(shape: Shape, embedding_width: int | None) -> Shape:
     return replace(shape, width=2 * shape.width, table_width=embedding_width or shape.width)
 
 
-def _reverse(layout: TokenLayout) -> TokenLayout:
+def _reversed_index(layout: TokenLayout) -> Tensor | None:
+    """(B, T): the token at each position of the reversed text, whose padding stays at the end; None without padding."""
+    if layout.documents is None:
+        return None
+    length = layout.documents.shape[1]
+    padding = (layout.documents < 0).long().flip(1).cumprod(1).sum(1, keepdim=True)  # tokens at the end
+    index = torch.arange(length, device=padding.device).expand(len(padding), -1)
+    return torch.where(index < length - padding, length - padding - 1 - index, index)
+
+
+def _reverse(vector: Tensor, index: Tensor | None, dim: int = 1) -> Tensor:
+    """Return the tokens along a dimension in the opposite order."""
+    if index is None:
+        return vector.flip(dim)
+    rows = max(len(vector), len(index))
+    shape = [1] * vector.dim()
+    shape[0], shape[dim] = len(index), index.shape[1]
+    vector = vector.expand(rows, *vector.shape[1:])
+    return vector.gather(dim, index.view(shape).expand(rows, *vector.shape[1:]))
+
+
+def _reverse_layout(layout: TokenLayout, index: Tensor | None) -> TokenLayout:
     """Return the layout of the reversed tokens, whose positions ascend as well."""
-    reversed_layout = layout.apply(lambda vector: vector.flip(1))
+    reversed_layout = layout.apply(lambda vector: _reverse(vector, index))
     if layout.index_positions is not None:  # a reversed index that ascends is the index
         return reversed_layout._replace(positions=layout.positions, index_positions=layout.index_positions)
-    last = layout.positions.amax(dim=1, keepdim=True)
-    return reversed_layout._replace(positions=last - reversed_layout.positions)
+    positions = layout.positions
+    last = positions if layout.documents is None else positions.masked_fill(layout.documents < 0, 0)
+    return reversed_layout._replace(positions=last.amax(dim=1, keepdim=True) - reversed_layout.positions)
 
 
-def _layer_states(ahead: Output, behind: Output) -> list[Tensor]:
+def _layer_states(ahead: Output, behind: Output, index: Tensor | None) -> list[Tensor]:
     """Return the hidden states of the embedding and of each layer, (B, T, 2 K)."""
     states = []
     for forward_states, backward_states in zip(_hidden(ahead), _hidden(behind), strict=True):
-        states.append(torch.cat([forward_states, backward_states.flip(1)], dim=-1))
+        states.append(torch.cat([forward_states, _reverse(backward_states, index)], dim=-1))
     return states
 
 
@@ -129,9 +143,9 @@ def _hidden(output: Output) -> list[Tensor]:
     return [output.captured[0]["input"], *inner, output.hidden]
 
 
-def _weights(ahead: _Captured, behind: _Captured) -> _Captured:
+def _weights(ahead: _Captured, behind: _Captured, index: Tensor | None) -> _Captured:
     """Return the weights of the forward layers, then those of the backward layers in the order of the text."""
     return (
         *({"weights": layer["weights"]} for layer in ahead),
-        *({"weights": layer["weights"].flip(-1, -2)} for layer in behind),
+        *({"weights": _reverse(_reverse(layer["weights"], index, 2), index, 3)} for layer in behind),
     )

@@ -36,7 +36,7 @@ class ScalarMix(Topology):
     at `body.task`, and the head. The slot `norm` is for embeddings and heads only. (B, T) -> (B, T, 2 R), R: its width.
     """
 
-    parts: ClassVar[tuple[Part, ...]] = (Part("decoders", "body", causal=False),)
+    parts: ClassVar[tuple[Part, ...]] = (Part("decoders", "body", causal=False, opposite=True),)
     reads: ClassVar[tuple[str, ...]] = ("embedding", "attention", "position", "norm")
     traits: ClassVar[TopologyTraits] = {"waits": True}  # for the ends of documents
 

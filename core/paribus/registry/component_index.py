@@ -81,6 +81,7 @@ class Part(NamedTuple):
     causal: bool
     cross: str | None = None
     recurrent: bool = False
+    opposite: bool = False
 
 
 @final

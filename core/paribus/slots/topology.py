@@ -30,6 +30,7 @@ class Part(NamedTuple):
     causal: bool  # tokens see earlier ones only
     cross: str | None = None  # path of the part that it attends to
     recurrent: bool = False  # has no self-attention; reads a memory without value and output projections
+    opposite: bool = False  # two causal stacks, which read in opposite directions
 
 
 class Builder(Protocol):

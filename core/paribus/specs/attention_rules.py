@@ -54,7 +54,9 @@ def position_sees_the_past(facts: SpecView) -> Iterator[Violation]:
     for stack in facts.stacks:
         name = stack.part.name
         self_attention = (
-            [] if stack.part.causal else [(mixing, f"tokens of the {name} see") for mixing in stack.self_attention]
+            []
+            if stack.part.causal or stack.part.opposite
+            else [(mixing, f"tokens of the {name} see") for mixing in stack.self_attention]
         )
         for mixing, rows in (
             *self_attention,
@@ -76,8 +78,9 @@ def attention_is_causal(facts: SpecView) -> Iterator[Violation]:
     """Require a causal mask of the attention of a causal stack."""
     for stack in facts.stacks:
         for mixing in stack.self_attention:
-            if stack.part.causal and not mixing.attention.has_trait("causal"):
-                message = f"the {stack.part.name} is causal, but {mixing.attention} has no causal mask"
+            if (stack.part.causal or stack.part.opposite) and not mixing.attention.has_trait("causal"):
+                kind = "is causal" if stack.part.causal else "read in one direction each"
+                message = f"the {stack.part.name} {kind}, but {mixing.attention} has no causal mask"
                 yield Violation("does-not-fit", mixing.attention.keys, message, facts.names_with("attention", "causal"))
 
 
@@ -86,7 +89,8 @@ def attention_is_bidirectional(facts: SpecView) -> Iterator[Violation]:
     fitting = [entry.name for entry in facts.entries("attention") if entry.traits.get("bidirectional", True)]
     for stack in facts.stacks:
         for mixing in stack.self_attention:
-            if not stack.part.causal and not mixing.attention.entry.traits.get("bidirectional", True):
+            is_bidirectional = not stack.part.causal and not stack.part.opposite
+            if is_bidirectional and not mixing.attention.entry.traits.get("bidirectional", True):
                 is_causal = mixing.attention.has_trait("causal")
                 reason = "is always causal" if is_causal else "can only attend to another stack"
                 message = f"the {stack.part.name} is bidirectional, but {mixing.attention} {reason}"

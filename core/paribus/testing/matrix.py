@@ -16,6 +16,7 @@ from torch import Tensor
 
 from paribus.errors import Problem, SpecError
 from paribus.parts.batch import PADDING, Stream
+from paribus.parts.stack import Layer
 from paribus.registry import Entry, Registry
 from paribus.slots.attention import Attention
 from paribus.specs import resolved
@@ -231,10 +232,15 @@ class Matrix:
             topology = spec["topology"]["name"]
             narrowest[topology] = min((width, name), narrowest.get(topology, (width, name)))
         return {
-            name: resolved({"preset": narrowest[name][1], **_SIZES}, registry=self.registry)
+            name: resolved({"preset": narrowest[name][1], **_SIZES, **self._layers(name)}, registry=self.registry)
             for name in self.index.entries["topology"]
             if name in narrowest
         }
+
+    def _layers(self, topology: str) -> dict[str, int]:
+        """Return the number of layers: the only one of a deep recurrent encoder would read in both directions."""
+        is_recurrent = any(part.recurrent for part in self._topology(topology).parts)
+        return {"dims.layers": 2} if is_recurrent else {}
 
     def _parts(self, row: Mapping[str, str], base: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `parts` of the spec; an attention that cannot cross keeps the preset's cross-attention."""
@@ -291,17 +297,24 @@ def _queries_without_weights(model: SmallModel, token_ids: Tensor) -> set[int]:
 def _visibility_fault(model: SmallModel, changed: Tensor, reads_nothing: set[int]) -> str:
     """Return a message if a position ignores its own token or reads one that it must not; input (token, position).
 
-    Without a residual stream, a position that reads nothing does not depend on its own token.
+    Without a residual stream, a position that reads nothing, or one token only, does not depend on its own.
     """
     independent = [
         token for token in range(LENGTH) if float(changed[token, token]) <= TOLERANCE and token not in reads_nothing
     ]
+    layers = model.layers()
+    if layers and all(layer.placement is None and _reads_one_key(layer) for layer in layers):
+        independent = []
     if independent:
         return (
             f"in a sequence of {LENGTH} tokens, the output at position {independent[0]} does not depend on its own "
             "token"
         )
     return (causality_fault(changed) if model.body.causal else HOLDS) or mixing_fault(model, changed)
+
+
+def _reads_one_key(layer: Layer) -> bool:
+    return str(layer.attention.traits.get("reads_keys", "all")) == "one"
 
 
 def _decoding_fault(model: SmallModel, token_ids: Tensor, full_output: Tensor) -> str:

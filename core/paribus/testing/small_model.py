@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final, cast, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
@@ -84,9 +84,8 @@ class SmallModel:
         return tokens(batch, self.topology.embedding.values_per_example or length)
 
     def layers(self) -> list[Layer]:
-        """Return the layers of the body, or none if it is not a stack."""
-        body = self.topology.stage("body")
-        return cast("list[Layer]", list(body.layers)) if isinstance(body, Stack) else []
+        """Return the layers of the stacks in the body."""
+        return [module for module in self.topology.stage("body").modules() if isinstance(module, Layer)]
 
     def hidden(self, body: Tensor | Stream, *, source: Tensor | Stream | None = None) -> Tensor:
         """(B, T) -> (B, T, D): hidden states of the body."""

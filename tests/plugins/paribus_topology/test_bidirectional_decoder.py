@@ -162,7 +162,7 @@ def test_cost_matches_the_torch_flop_counter(name: str) -> None:
 
 
 def test_an_attention_that_sees_both_sides_is_rejected() -> None:
-    with raises_problem(SpecError, "component-error", "Fourier", "lstm"):
+    with raises_problem(SpecError, "does-not-fit", "fourier", "lstm"):
         paribus.assemble(paribus.spec("elmo-tiny", *SIZES, "attention=fourier"))
 
 

@@ -161,7 +161,7 @@ def test_a_model_that_no_family_supports_is_refused_with_the_reason(cli: Cli) ->
     assert "error[cannot-export]: " in cli("convert", "ours", "-o", "theirs").err
     result = cli("convert", "ours", "-o", "theirs", "--to", "gpt")
     assert "error[unknown-family]" in result.err
-    assert '"gpt"; did you mean "gpt2"?' in result.err
+    assert '"gpt"; did you mean "gptj"?' in result.err
 
 
 @pytest.mark.thorough

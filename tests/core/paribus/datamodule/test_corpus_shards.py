@@ -78,7 +78,7 @@ def contents(encoded: EncodedCorpus) -> list[Any]:
             array = getattr(side, name, None)
             arrays.append(None if array is None else (array.dtype.str, array.tolist()))
         labels = getattr(side, "labels", None)
-        arrays.append(None if labels is None else [vector.tolist() for vector in labels])
+        arrays.append(None if labels is None else [list(vector) for vector in labels])
     return [*arrays, encoded.dropped, encoded.overlap, encoded.languages, encoded.tokenizer_fingerprint]
 
 
