@@ -279,7 +279,7 @@ def topology(**body: Any) -> type:
 
 def test_the_entry_of_a_topology_has_its_parts_and_slots() -> None:
     entry = read(topology(), "made", "topology")
-    assert entry.parts == (("encoder", "body", False, None, False),)
+    assert entry.parts == (("encoder", "body", False, None, False, False),)
     assert entry.reads == ("attention",)
 
 
