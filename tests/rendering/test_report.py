@@ -209,3 +209,41 @@ def test_figures_are_files_as_wide_as_a_column(report: Path, folder: Path) -> No
         assert "currentColor" not in svg
         assert (figures / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert (figures / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module", name="pair_page")
+def _pair_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("attention")
+    small = [
+        "dims.width=16",
+        "dims.heads=2",
+        "dims.length=32",
+        "data.batch=4",
+        "data.validation=4",
+        "trainer.max_steps=1",
+    ]
+    assert main(["train", "bert-tiny", *small, "--save", str(folder / "bert"), "--store", str(folder / "runs")]) == 0
+    page = folder / "pair.html"
+    assert main(["attend", str(folder / "bert"), "a list", "of names", "-o", str(page)]) == 0
+    return page
+
+
+@pytest.mark.xdist_group("attention")
+def test_lines_of_attention_follow_the_chosen_head_texts_and_token(browser: Any, pair_page: Path) -> None:
+    errors: list[str] = []
+    page = browser.new_page(viewport={"width": 1100, "height": 900})
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(pair_page.as_uri())
+    tokens, lines = page.locator("text.token").count() // 2, page.locator("line.weight")
+    assert lines.count() == tokens * tokens
+    page.select_option("#head", "1")
+    page.select_option("#filter", "AB")
+    first = page.evaluate("data.second")
+    assert lines.count() == first * (tokens - first)
+    page.hover("text.token >> nth=1")
+    assert lines.count() == tokens - first
+    page.select_option("#as", "matrix")
+    assert page.locator("rect.weight").count() == tokens * tokens
+    page.screenshot(path=SCREENSHOTS / "attention.png")
+    assert not errors
+    page.close()

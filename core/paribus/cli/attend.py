@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import Session, load_named_model, out, out_json, store_option, terminal_columns
+from paribus.cli.console import (
+    Session,
+    load_named_model,
+    out,
+    out_json,
+    refuse_other_file,
+    store_option,
+    terminal_columns,
+)
 from paribus.errors import EXIT_OK, escape_unprintable
 
 if TYPE_CHECKING:
@@ -45,6 +53,12 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
 @click.option("--language", help="Target language, if the corpus has languages.")
 @click.option("--source-language", help="Source language, if the corpus has languages.")
 @click.option("--all", "every", is_flag=True, help="Print a map for each layer and head.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write an HTML page with lines between the tokens, and a matrix, of each layer and head.",
+)
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the weights as JSON.")
 @click.pass_obj
@@ -57,6 +71,7 @@ def verb(
     layer: int | None,
     head: int | None,
     every: bool,
+    output: Path | None,
     store: Path,
     as_json: bool,
     **options: Any,
@@ -73,6 +88,9 @@ def verb(
 
     loaded = load_named_model(session, model, store)
     maps = paribus.attend(loaded, text, pair, **options, registry=session.registry())
+    if output is not None:
+        _write_page(maps, layer, head, output, " · ".join(filter(None, (text, pair, options["source"]))))
+        return EXIT_OK
     if as_json:
         out_json(_document(maps, layer, head))
         return EXIT_OK
@@ -90,6 +108,15 @@ def verb(
             out(line)
         out()
     return EXIT_OK
+
+
+def _write_page(maps: AttentionMaps, layer: int | None, head: int | None, output: Path, title: str) -> None:
+    from paribus.report.attention_page import attention_page
+    from paribus.storage.atomic import write_bytes
+
+    refuse_other_file(output)
+    write_bytes(output, attention_page(maps, title, layer=layer, head=head).encode())
+    out(f"attention weights: {output}")
 
 
 def _selected_maps(

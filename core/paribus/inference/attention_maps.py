@@ -41,6 +41,7 @@ class AttentionMaps(NamedTuple):
     query_tokens: tuple[str, ...]  # for `cross`, the tokens that each query predicts
     key_tokens: tuple[str, ...]
     layers: tuple[Tensor | None, ...]  # (H, T, S) each; None: the layer has no weights
+    second: int | None = None  # the first token of the second text, of a pair
 
     def map(self, layer: int | None = None, head: int | None = None) -> tuple[int, Tensor]:
         """Return a layer, by default the last with weights, and the weights (T, S) of one head or their mean."""
@@ -93,9 +94,17 @@ def attend(
             assert text is not None, "there is a text where there is no source"
             stream = text_stream(model, text, pair, registry)
             ids = stream.tokens[0].tolist()
-            return _attention_maps(model, kind, ids, ids, _weights(model.topology, "body", stream), registry)
+            maps = _attention_maps(model, kind, ids, ids, _weights(model.topology, "body", stream), registry)
+            return maps if pair is None else maps._replace(second=_start_of_pair(model, stream, text, registry))
     finally:
         model.train(training)
+
+
+def _start_of_pair(model: Model, stream: Stream, text: TextOrIds, registry: Registry | None) -> int:
+    """Return the first token of the second text, after the first one and its separator."""
+    if stream.segments is not None:
+        return int((stream.segments[0] == 0).sum())
+    return len(text_stream(model, text, None, registry).tokens[0])
 
 
 def _with_source(
