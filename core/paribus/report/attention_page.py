@@ -53,8 +53,9 @@ def attention_page(maps: AttentionMaps, title: str, *, layer: int | None = None,
         f'{GENERATOR_TAG}<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{heading}</title><style>{_file('page.css')}{STYLE}</style></head><body><h1>{heading}</h1>"
         f"<p>On the left, and in rows, is {left}; on the right, and in columns, are {right}. "
-        'What is darker is a larger weight. Point at a token to see its weights alone.</p><p class="controls"><label>view <select id="as">'
-        '<option value="heads">lines</option><option value="matrix">matrix</option></select></label> '
+        "What is darker is a larger weight. Point at a token to see its weights alone.</p>"
+        '<p class="controls"><label>view <select id="as"><option value="heads">lines</option>'
+        '<option value="matrix">matrix</option></select></label> '
         '<label>layer <select id="layer"></select></label> <label>head <select id="head"></select></label> '
         f'<label>texts <select id="filter">{options}</select></label></p>'
         '<svg id="view" role="img" aria-label="attention weights"></svg>'
