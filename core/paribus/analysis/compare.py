@@ -212,7 +212,17 @@ def _table(compared: _ComparedSetting, verdicts: Mapping[str, Verdict], family: 
         certificates={name: pairs.certificate for name, pairs in paired.items() if pairs.certificate is not None},
         families=families,
         differences={name: _differences(pairs, comparison) for name, pairs in paired.items() if not pairs.reason},
+        values={
+            name: _values(trials[name], comparison)
+            for name in (comparison.baseline, *(name for name, pairs in paired.items() if not pairs.reason))
+        },
     )
+
+
+def _values(variant_trials: Mapping[int, TrialEntry], comparison: ComparisonSpec) -> dict[int, float]:
+    """Return the metric of each seed that has finished."""
+    values = {seed: entry.value(comparison.metric) for seed, entry in variant_trials.items()}
+    return {seed: value for seed, value in values.items() if value is not None}
 
 
 def _differences(paired: PairedTrials, comparison: ComparisonSpec) -> dict[int, float]:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 from paribus.analysis.formatting import NO_VALUE, format_bare_difference, percent, plural, table_decimals
 from paribus.analysis.p_values import summarise, t_quantile
+from paribus.analysis.scaling_laws import scaling_sections
 from paribus.analysis.table import Row, Section, Table
 from paribus.errors import join_names
 from paribus.planning.settings import Setting
@@ -161,6 +162,8 @@ def transfer_sections(table: Table, settings: Sequence[Setting]) -> Iterator[Sec
             lines.append(prefix + line)
             documents.append({**({"matching": matching} if matching else {}), **document})
     names = join_names(next(iter(comparable.values())))
+    if not settings[0].study.looks:
+        yield from scaling_sections(table, next(iter(comparable.values())))
     yield Section(
         key="transfer",
         title=f"across the scales {names}",

@@ -218,6 +218,7 @@ class Table:
     other_settings: tuple[Table, ...] = ()  # tables of the other settings
     sections: tuple[Section, ...] = ()  # facts about all settings: transfer between scales, tuning
     differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # variant -> seed -> difference
+    values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # variant -> seed -> metric
     renderer: Renderer | None = field(default=None, compare=False)  # None: the table prints as its `repr`
 
     @property
