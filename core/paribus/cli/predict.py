@@ -89,6 +89,8 @@ def _inputs(
     """Return the texts, and the second text of each if there are pairs."""
     rows = read_texts(words, file, "TEXT")
     if columns is None and (words or file is None or file.suffix != ".jsonl"):
+        if not words:
+            _check_lines(rows, file)
         if pair is not None and len(rows) != 1:
             raise click.UsageError(f"--pair is the second text of one TEXT, got {len(rows)}")
         return rows, None if pair is None else [pair]
@@ -104,6 +106,17 @@ def _inputs(
     if short:
         raise _invalid(location, short[0], f"it has no `{names[1]}`", f"a text under `{names[1]}` in each line")
     return [item[0] for item in items], [item[1] for item in items] if has_pairs else None
+
+
+def _check_lines(rows: Sequence[str], file: Path | None) -> None:
+    """Reject a table, and JSON objects, whose lines are no texts."""
+    if file is not None and file.suffix in (".csv", ".tsv"):
+        valid = "a file with one text a line, or a .jsonl file"
+        raise DataError(Problem(code="invalid-line", location=str(file), message="tables are not read", valid=valid))
+    if all(row.lstrip().startswith("{") and row.rstrip().endswith("}") for row in rows):
+        place = "stdin" if file is None else str(file)
+        message, valid = "its lines are JSON objects, not texts", "--columns with the key of the text"
+        raise DataError(Problem(code="invalid-line", location=place, message=message, valid=valid))
 
 
 def _item(row: str, number: int, names: Sequence[str], location: str) -> list[str]:

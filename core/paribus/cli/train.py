@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -171,6 +172,13 @@ def _train(session: Session, trial: Trial, store: Store, resume_command: str) ->
                 raise click.exceptions.Exit(stop.exit_code) from None
 
 
+def _trained(result: Mapping[str, Any]) -> str:
+    """Format the number of parameters that the optimizer has, if some are frozen."""
+    tensors, trained = result["certificate"]["tensors"], result["certificate"]["optimizer_options"]
+    count = sum(math.prod(tensors[path]["shape"]) for path in trained if path in tensors)
+    return f" ({count:,} trained)" if 0 < count < result["parameters"] else ""
+
+
 def _flops(result: Mapping[str, Any]) -> str:
     """Format the FLOPs of the training, and in total with the model that it started from."""
     training_flops, total_flops = result.get("training_flops"), result.get("total_flops")
@@ -206,7 +214,8 @@ def _show(record: dict[str, Any], folder: Path) -> None:
         out(f"{name}  not measured: {reason}")
     for name, value in result["unigram_baseline"].items():
         out(f"{name}  {value:.4f} unigram baseline")
-    out(f"{result['parameters']:,} parameters, {result['steps']} steps, {result['tokens']:,} tokens{_flops(result)}")
+    counts = f"{result['steps']} steps, {result['tokens']:,} tokens{_flops(result)}"
+    out(f"{result['parameters']:,} parameters{_trained(result)}, {counts}")
     evaluated, available = result["data"].get("validation_examples") or (0, 0)
     if available:
         out(f"measured on {evaluated:,} of {available:,} validation examples (data.validation)")

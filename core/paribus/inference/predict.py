@@ -155,7 +155,8 @@ def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | Non
         reads_pairs = provides(registry.index, model.spec["corpus"], "pairs")
     if reads_pairs and pairs is None:
         message = f"a model that was trained for {name} reads pairs of texts, and there is no second text"
-        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid="the second text of each"))
+        valid = "the second text of each: `pairs`, `--pair` or a second name in `--columns`"
+        raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid=valid))
     if pairs is not None and not reads_pairs:
         message = f"a model that was trained for {name} on single texts reads no pairs"
         raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid="texts without a second one"))

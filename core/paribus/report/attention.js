@@ -94,6 +94,7 @@ function heads() {
 
 data.layers.forEach((layer, index) => { if (layer) menu("layer").append(new Option(index, index)); });
 menu("layer").value = data.layer;
+menu("as").value = data.queries.length > 20 ? "matrix" : "heads";
 heads();
 if (data.head !== null) menu("head").value = data.head;
 menu("layer").addEventListener("change", () => { heads(); draw(); });

@@ -56,7 +56,8 @@ def attention_page(maps: AttentionMaps, title: str, *, layer: int | None = None,
         "What is darker is a larger weight. Point at a token to see its weights alone.</p>"
         '<p class="controls"><label>view <select id="as"><option value="heads">lines</option>'
         '<option value="matrix">matrix</option></select></label> '
-        '<label>layer <select id="layer"></select></label> <label>head <select id="head"></select></label> '
+        f'<label>layer (0 to {len(maps.layers) - 1}) <select id="layer"></select></label>'
+        ' <label>head <select id="head"></select></label> '
         f'<label>texts <select id="filter">{options}</select></label></p>'
         '<svg id="view" role="img" aria-label="attention weights"></svg>'
         f'<script type="application/json" id="weights">{data}</script><script>{_file("attention.js")}</script>'

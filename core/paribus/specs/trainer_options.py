@@ -138,9 +138,13 @@ def division_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def freezing_violations(spec: Mapping[str, Any]) -> Iterator[Violation]:
-    """Yield a violation if `freeze.steps` is not less than the steps of the training, or used on several devices."""
+    """Yield a violation if `freeze` has options and nothing to freeze, or `freeze.steps` does not fit the trainer."""
     freeze, trainer = (value if isinstance(value := spec.get(key), Mapping) else {} for key in ("freeze", "trainer"))
     steps, max_steps = freeze.get("steps"), trainer.get("max_steps")
+    given = [name for name in ("trained", "steps") if freeze.get(name)]
+    if given and not freeze.get("paths") and not freeze.get("layers"):
+        message = f"`{given[0]}` has no effect without `paths` or `layers`, as nothing is frozen"
+        yield Violation("unused-option", ("freeze", given[0]), message, 'paths: "*", or other paths, or layers')
     if not isinstance(steps, int):
         return
     if isinstance(max_steps, int) and steps >= max_steps:

@@ -129,8 +129,8 @@ def objectives_combine(facts: SpecView) -> Iterator[Violation]:
 def provides(index: Index, corpus: Mapping[str, Any], content: str) -> bool:
     """Return whether a corpus with these options declares a content, such as pairs."""
     traits = index.entries["corpus"][corpus["name"]].traits
-    option = traits.get("provides_if", {}).get(content)
-    return content in traits.get("provides", []) and (option is None or get_path(corpus, option) not in (None, False))
+    condition = traits.get("provides_if", {}).get(content)
+    return content in traits.get("provides", []) and (condition is None or is_met(corpus, condition))
 
 
 def needs_are_met(facts: SpecView) -> Iterator[Violation]:

@@ -71,6 +71,8 @@ def test_paths_that_name_nothing_are_refused(
 INVALID = {
     "an unknown option": ("freeze={path: body}", "unknown-key", "paths"),
     "a number": ("freeze=3", "wrong-type", "freeze"),
+    "steps of nothing": ("freeze={steps: 3}", "unused-option", "freeze.steps"),
+    "an exception from nothing": ("freeze={trained: objectives}", "unused-option", "freeze.trained"),
     "no steps": ("freeze={paths: body, steps: 0}", "out-of-range", "freeze.steps"),
     "all steps": ("freeze={paths: body, steps: 9}", "out-of-range", "9"),
     "two devices": ("freeze={paths: body, steps: 2}", "does-not-fit", "freeze.steps"),

@@ -45,6 +45,17 @@ INVALID = {
 }
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("texts.txt", '{"text": "a"}\n{"text": "b"}'), ("rows.csv", "text,label\na,1")]
+)
+def test_lines_that_are_no_texts_are_refused(name: str, content: str, tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / name).write_text(content)
+    result = cli("predict", "nowhere", "--file", str(tmp_path / name))
+    assert result.code == 4
+    assert "error[invalid-line]" in result.err
+    assert name in result.err
+
+
 @pytest.mark.parametrize(("content", "options", "code", "value"), INVALID.values(), ids=INVALID)
 def test_invalid_lines_are_reported_with_their_place(
     content: str, options: tuple[str, ...], code: str, value: str, tmp_path: Path, cli: Cli

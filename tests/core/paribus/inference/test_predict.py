@@ -17,7 +17,9 @@ from paribus.errors import ParibusError
 from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
+from paribus.registry import index
 from paribus.slots.corpus import Tokens
+from paribus.specs.training_rules import provides
 from paribus_text.derived import words
 
 Randomised = Callable[..., Model]
@@ -242,6 +244,21 @@ def test_a_text_is_predicted_alike_in_any_batch(randomised: Randomised) -> None:
     for one, other in zip(together, alone, strict=True):
         assert one.label == other.label
         assert one.probability == pytest.approx(other.probability, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("corpus", "has_pairs"),
+    [
+        ({"name": "glue", "task": "mrpc", "path": ["x"]}, True),
+        ({"name": "glue", "task": "sst-2", "path": ["x"]}, False),
+        ({"name": "table", "second": "b"}, True),
+        ({"name": "table", "second": None}, False),
+        ({"name": "follows"}, True),
+        ({"name": "sections"}, False),
+    ],
+)
+def test_the_corpus_of_a_model_decides_whether_it_reads_pairs(corpus: dict[str, Any], has_pairs: bool) -> None:
+    assert provides(index(), corpus, "pairs") == has_pairs
 
 
 REFUSED = {
