@@ -14,6 +14,7 @@ from paribus.analysis.matching_notes import matched_option_notes, matching_note,
 from paribus.analysis.scale_transfer import transfer_sections
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
+from paribus.analysis.task_average import Question, average_question
 from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
 from paribus.analysis.tuning_section import tuning_sections
 from paribus.planning.api import PlannedStudy, study
@@ -24,6 +25,8 @@ from paribus.runner.timing import timing_document
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import FINISHED, Trial
 from paribus.studies.designs import BASELINE, describe_design
+from paribus.studies.study_keys import Metric
+from paribus.studies.task_metrics import AVERAGE
 
 UNRECORDED: Final = (
     "This look could not be recorded: the store is not writable. A later comparison cannot warn about seeds that are "
@@ -36,17 +39,14 @@ def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Tabl
     if not isinstance(planned, PlannedStudy):
         planned = study(planned)
     planned = planned.replan()
-    settings = planned.plan.settings
     records = read_records(planned.store)
-    settings_to_compare = [
-        (_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings
-    ]
-    table = compare_settings(settings_to_compare, strict=strict)
+    questions = [question for _, question in _questions(planned, records)]
+    table = compare_settings(questions, strict=strict)
     if not _record_looks(planned, table):
         table = replace(table, notes=(*table.notes, UNRECORDED))
     sections = (
         *_unsolved_matches_section(planned),
-        *transfer_sections(table, settings),
+        *transfer_sections(_by_setting(planned, table), planned.plan.settings),
         *tuning_sections(planned.plan, records),
     )
     return replace(table, sections=sections)
@@ -61,8 +61,9 @@ def _record_looks(planned: PlannedStudy, table: Table) -> bool:
     keys = [
         key
         for setting in planned.plan.settings
-        for variant, key in _comparison_keys(planned, setting).items()
-        if variant in shown_variants.get(setting.name, ())
+        for metric in study_spec.metrics
+        for variant, key in _comparison_keys(planned, setting, metric).items()
+        if variant in shown_variants.get(_question_name(planned, setting, metric), ())
     ]
     results = [planned.store.add_look(key, study_spec.seeds, study_spec.looks) for key in keys]
     return all(results)
@@ -76,21 +77,58 @@ def _unsolved_matches_section(planned: PlannedStudy) -> Iterator[Section]:
 
 
 def table_trials(planned: PlannedStudy) -> dict[str, list[TrialEntry]]:
-    """Return the trials in the table of each setting, without stale records."""
+    """Return the trials in the table of each setting, without stale records; an average has none of its own."""
     settings = entries_by_setting(planned.replan())
     return {
         comparison.setting: [
-            entry for variant_trials in select(entries, comparison).trials.values() for entry in variant_trials.values()
+            entry
+            for variant_trials in select(entries, comparison).trials.values()
+            for entry in variant_trials.values()
+            if not entry.tasks
         ]
         for entries, comparison in settings
     }
 
 
-def entries_by_setting(planned: PlannedStudy) -> list[tuple[list[TrialEntry], ComparisonSpec]]:
-    """Return the trials of each setting with their records, and the comparison of each setting."""
-    records = read_records(planned.store)
-    settings = planned.plan.settings
-    return [(_entries(planned, setting, records), comparison_spec(planned, setting)) for setting in settings]
+def entries_by_setting(planned: PlannedStudy) -> list[Question]:
+    """Return the trials of each setting and task with their records, and its comparison."""
+    return [question for _, question in _questions(planned, read_records(planned.store))]
+
+
+def _questions(planned: PlannedStudy, records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Setting, Question]]:
+    """Yield what each table compares: in each setting the metric, or the average over tasks and then each task."""
+    metrics = planned.plan.study.metrics
+    for setting in planned.plan.settings:
+        questions = [
+            (_entries(planned, setting, metric, records), comparison_spec(planned, setting, metric))
+            for metric in metrics
+        ]
+        if len(metrics) > 1:
+            entries, comparison = average_question(questions, metrics)
+            name = ", ".join(filter(None, (setting.name, AVERAGE)))
+            yield setting, (entries, replace(comparison, setting=name))
+        yield from ((setting, question) for question in questions)
+
+
+def _question_name(planned: PlannedStudy, setting: Setting, metric: Metric) -> str:
+    """Return the name of a table: of the setting, with the task, and with the metric if the task has several."""
+    metrics = planned.plan.study.task_metrics
+    is_single = sum(other.task == metric.task for other in metrics) == 1
+    task = "" if not metrics else metric.task if is_single else f"{metric.task} {metric.name.rpartition('/')[2]}"
+    return ", ".join(filter(None, (setting.name, task)))
+
+
+def _by_setting(planned: PlannedStudy, table: Table) -> Table:
+    """Return the table with one table for each setting: of several tasks, that of their average."""
+    if not planned.plan.study.task_metrics:
+        return table
+    name_by_table = {", ".join(filter(None, (it.name, AVERAGE))): it.name for it in planned.plan.settings}
+    first, *others = (
+        replace(it, setting=name_by_table[it.setting], other_settings=())
+        for it in table.settings
+        if it.setting in name_by_table
+    )
+    return replace(first, other_settings=tuple(others))
 
 
 @final
@@ -105,12 +143,9 @@ class StoppingDecision:
 
 def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
     """Return the trials that the next looks of a study need, according to its records."""
-    settings, records = planned.plan.settings, read_records(planned.store)
-    comparisons = [comparison_spec(planned, setting) for setting in settings]
-    trials_by_setting = [
-        select(_entries(planned, setting, records), comparison).trials
-        for setting, comparison in zip(settings, comparisons, strict=True)
-    ]
+    settings, questions = zip(*_questions(planned, read_records(planned.store)), strict=True)
+    comparisons = [comparison for _, comparison in questions]
+    trials_by_setting = [select(entries, comparison).trials for entries, comparison in questions]
     states_by_setting = variant_states(list(zip(trials_by_setting, comparisons, strict=True)))
     needed_now: set[str] = set()
     needed_at_most: set[str] = set()
@@ -121,7 +156,7 @@ def stopping_decision(planned: PlannedStudy) -> StoppingDecision:
         limits[BASELINE] = counts[BASELINE] if all(state.decided for state in states.values()) else None
         needed_now |= _identities(setting, counts)
         needed_at_most |= _identities(setting, limits)
-        suffix = f", {setting.name}" if setting.name else ""
+        suffix = f", {comparison.setting}" if comparison.setting else ""
         verdicts |= {
             f"{name}{suffix}": f"{state.verdict.text} after {state.n} seeds"
             for name, state in states.items()
@@ -159,15 +194,17 @@ def _identities(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:
     }
 
 
-def _entries(planned: PlannedStudy, setting: Setting, records: Mapping[str, Mapping[str, Any]]) -> list[TrialEntry]:
-    """Return the trials of a setting with their records."""
-    trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name)]
+def _entries(
+    planned: PlannedStudy, setting: Setting, metric: Metric, records: Mapping[str, Mapping[str, Any]]
+) -> list[TrialEntry]:
+    """Return the trials of a setting that measure a metric, with their records."""
+    trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name, metric.stage)]
     trials_of_stages = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
     parents = [*planned.plan.trials, *trials_of_stages]
     return load_entries(planned.store, trials, planned.index, parents, records)
 
 
-def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
+def _comparison_keys(planned: PlannedStudy, setting: Setting, metric: Metric) -> dict[str, str]:
     """Return a digest for each variant: of its spec, the baseline's, the metric and the budget.
 
     It is independent of seeds and code. A variant whose spec is not known yet has none.
@@ -176,9 +213,9 @@ def _comparison_keys(planned: PlannedStudy, setting: Setting) -> dict[str, str]:
     keys = {
         name: _spec_key(planned, trials[0])
         for name in (variant.name for variant in setting.variants)
-        if (trials := setting.trials_of(name))
+        if (trials := setting.trials_of(name, metric.stage))
     }
-    shared = [keys.get(BASELINE), study_spec.metric.name, study_spec.metric.stage, study_spec.budget]
+    shared = [keys.get(BASELINE), metric.name, metric.stage, study_spec.budget]
     return {name: digest_json([*shared, key]) for name, key in keys.items() if name != BASELINE and BASELINE in keys}
 
 
@@ -199,29 +236,31 @@ def rungs_below(setting: Setting) -> dict[str, str]:
     return {item.name: same_as.get(item.previous, item.previous) for item in setting.variants if item.previous}
 
 
-def comparison_spec(planned: PlannedStudy, setting: Setting | None = None) -> ComparisonSpec:
-    """Return the comparison of one setting of a study, by default the first."""
+def comparison_spec(
+    planned: PlannedStudy, setting: Setting | None = None, metric: Metric | None = None
+) -> ComparisonSpec:
+    """Return the comparison of one setting of a study and one metric, by default the first of each."""
     study_spec, setting = planned.plan.study, setting or planned.plan.settings[0]
-    keys = _comparison_keys(planned, setting).values()
+    metric = metric or study_spec.metric
+    keys = _comparison_keys(planned, setting, metric).values()
     return ComparisonSpec(
         study=study_spec.name,
         baseline=BASELINE,
         variants={variant.name: dict(variant.changes) for variant in setting.variants},
-        metric=study_spec.metric.name,
-        better=study_spec.metric.better,
-        margin=study_spec.metric.margin,
+        metric=metric.name,
+        better=metric.better,
+        margin=metric.margin,
         seeds=study_spec.seeds,
         store=str(planned.store.root.resolve()),
-        allow_unlearned=study_spec.metric.unlearned,
-        stage=study_spec.metric.stage,
+        allow_unlearned=metric.unlearned,
+        stage=metric.stage,
         design_note=describe_design(study_spec.design, study_spec.varied),
         rungs_below=rungs_below(setting),
         factorial=factorial_cells(study_spec.varied, setting) if study_spec.design == "factorial" else None,
         excluded=tuple((cell.variant, cell.reason) for cell in setting.excluded),
-        budget=next(
-            stage.budget or study_spec.budget for stage in study_spec.stages if stage.name == study_spec.metric.stage
-        ),
-        setting=setting.name,
+        budget=next(stage.budget or study_spec.budget for stage in study_spec.stages if stage.name == metric.stage),
+        setting=_question_name(planned, setting, metric),
+        scope="over all tasks and the average" if study_spec.task_metrics else "in all settings",
         matching_note=matching_note(setting),
         mismatch_note=mismatch_note(setting),
         matched_option_notes=matched_option_notes(setting),

@@ -37,6 +37,8 @@ def caption_lines(
         else ""
     )
     yield f"A difference is variant - {comparison.baseline} on the same seed{margin_text}."
+    if comparison.averaged:
+        yield f"The average is that of {join_names(comparison.averaged)}, each with the same weight."
     if comparison.design_note:
         yield comparison.design_note
     if comparison.matching_note:
@@ -45,7 +47,7 @@ def caption_lines(
     yield (
         f"All verdicts{' of variants' if families else ''} together {holding(rows)} with "
         f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}: Student-t on "
-        f"paired differences, {correction(rows, family)}{_alpha_spending(comparison)}"
+        f"paired differences, {correction(rows, family, comparison.scope)}{_alpha_spending(comparison)}"
         f"{f'; {levels}' if levels and not family else ''}."
     )
     # The levels differ between settings. As a separate line, they do not keep settings from sharing the line above.
@@ -60,9 +62,12 @@ def caption_lines(
         else "initial weights, order of the data"
     )
     model = "the saved model that all start from, " if starts_from_saved else ""
+    scope = f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps"
+    if comparison.averaged:
+        scope = "these corpora and their validation splits, this size, and these numbers of steps"
     yield (
-        f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}"
-        f"this corpus and its validation split{_validation_size(done)}, this size, and {steps} steps ({tokens} tokens)."
+        f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}{scope}"
+        f"{'' if comparison.averaged else f' ({tokens} tokens)'}."
     )
     yield from assumption(rows)
     yield from _budget_lines(comparison, done)
@@ -75,9 +80,9 @@ def caption_lines(
     yield from _pairing_gain(rows)
 
 
-def correction(rows: Sequence[Row], family: int = 0) -> str:
+def correction(rows: Sequence[Row], family: int = 0, scope: str = "in all settings") -> str:
     """`Holm over 3 variants`: the correction, and what it covers; `family` is as in `caption_lines`."""
-    return f"Holm over {f'{family} verdicts, in all settings' if family else plural(len(rows), 'variant')}"
+    return f"Holm over {f'{family} verdicts, {scope}' if family else plural(len(rows), 'variant')}"
 
 
 def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:

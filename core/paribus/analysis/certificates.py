@@ -7,6 +7,7 @@ start from, because an unfair pretraining makes a fine-tuning unfair.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
@@ -250,8 +251,11 @@ def _optimizer_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[
 def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
     """Return the certificate of a pair, including the pairs of trials that the two start from.
 
-    Its tensors are those of the first pair, because only the first trials draw initial values.
+    Its tensors are those of the first pair, because only the first trials draw initial values. The certificate of an
+    average is that of all its tasks.
     """
+    if variant.tasks:
+        return _certify_tasks(baseline, variant)
     certificate = certify(baseline, variant)
     baseline_parent, variant_parent = baseline.parent, variant.parent
     if (
@@ -278,6 +282,31 @@ def certify_chain(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         ),
         confirmed=certificate.confirmed,
         differing_paths=tuple(dict.fromkeys((*earlier.differing_paths, *certificate.differing_paths))),
+    )
+
+
+def _certify_tasks(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
+    """Return the certificate of two averages over tasks: each finding once, with its task unless all tasks have it."""
+    certificates = {
+        other.task: certify_chain(task.entry, other.entry)
+        for task, other in zip(baseline.tasks, variant.tasks, strict=True)
+    }
+
+    def merged(kind: str) -> tuple[str, ...]:
+        texts = [(task, text) for task, certificate in certificates.items() for text in getattr(certificate, kind)]
+        counts = Counter(text for _, text in texts)
+        everywhere = len(certificates)
+        named = (text if counts[text] == everywhere else _with_stage(task, text) for task, text in texts)
+        return tuple(dict.fromkeys(named))
+
+    return replace(
+        next(iter(certificates.values())),
+        failures=merged("failures"),
+        side_effects=merged("side_effects"),
+        confirmed=merged("confirmed"),
+        differing_paths=tuple(
+            dict.fromkeys(path for certificate in certificates.values() for path in certificate.differing_paths)
+        ),
     )
 
 

@@ -80,6 +80,9 @@ def _with_note(certificate: Certificate, note: str | None) -> Certificate:
 
 def _differing_conditions(pair: tuple[TrialEntry, TrialEntry], withheld: str = "pair") -> str:
     """Describe the conditions in which the trials of a pair differ, or return an empty string."""
+    if pair[1].tasks:
+        parts = ((a.entry, b.entry) for a, b in zip(pair[0].tasks, pair[1].tasks, strict=True))
+        return ", ".join(dict.fromkeys(text for part in parts if (text := _differing_conditions(part, withheld))))
     texts = []
     for condition in CONDITIONS:
         if condition.withholds == withheld and condition.recorded is not None:

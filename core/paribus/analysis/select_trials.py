@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, final
 
 from paribus.analysis.formatting import MAX_NAMES, plural
@@ -143,7 +144,13 @@ class _Difference(NamedTuple):
 
 
 def _differences(done: Mapping[str, Sequence[TrialEntry]], comparison: ComparisonSpec) -> Iterator[_Difference]:
-    """Yield each property in which finished trials differ and must not."""
+    """Yield each property in which finished trials differ and must not; of an average, in any of its tasks."""
+    first = next((entry for entries in done.values() for entry in entries), None)
+    for index, task in enumerate(first.tasks if first is not None else ()):
+        of_task = {name: [entry.tasks[index].entry for entry in entries] for name, entries in done.items()}
+        yield from _differences(of_task, replace(comparison, metric=task.metric, averaged=()))
+    if first is not None and first.tasks:
+        return
     yield from _condition_differences(done, comparison)
     yield from _metric_differences(done, comparison.metric)
 

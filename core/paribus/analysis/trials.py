@@ -158,6 +158,8 @@ class ComparisonSpec:
     rungs_below: Mapping[str, str] = field(default_factory=dict)  # of a ladder: rung -> rung below it
     factorial: FactorialCells | None = None
     excluded: tuple[tuple[str, str], ...] = ()  # (variant, reason) of the cells that the study does not run
+    averaged: tuple[str, ...] = ()  # tasks whose average is the metric
+    scope: str = "in all settings"  # of the verdicts that are corrected together, if there are several settings
 
     @property
     def swapped(self) -> tuple[str, ...]:
@@ -179,6 +181,7 @@ class TrialEntry:
     changed: tuple[str, ...] = ()  # what has changed since the record was made; if anything has, the record is stale
     rehearsal: Mapping[str, Any] | None = None  # first step of the trial in another process and environment
     parent: TrialEntry | None = None  # trial of an earlier stage that this one starts from
+    tasks: tuple[TaskTrial, ...] = ()  # trials of several tasks that this one is the average of
 
     @property
     def identity(self) -> str:
@@ -243,7 +246,11 @@ class TrialEntry:
 
         A metric without such a baseline, such as an accuracy, counts as learned if a loss was below its baseline at an
         evaluation: one of the same objective, if it has any. The last loss may be above it in a model that overfits.
+        An average counts as learned if half of its tasks are.
         """
+        if self.tasks:
+            learned = [task.entry.has_learned(task.metric) for task in self.tasks]
+            return None if None in learned else 2 * sum(map(bool, learned)) >= len(learned)
         value, threshold = self.value(metric), self.learning_threshold(metric) if self.done else None
         if not self.done or value is None:
             return None
@@ -263,6 +270,17 @@ class TrialEntry:
         return self.state == "diverged" or (
             self.done and metric in self.result["metrics"] and self.value(metric) is None
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TaskTrial:
+    """The trial of one task of an average, and its metric."""
+
+    task: str
+    metric: str
+    weight: float
+    entry: TrialEntry
 
 
 def load_entries(

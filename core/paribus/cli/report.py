@@ -46,7 +46,7 @@ def verb(
     STUDY is the name of an installed study or a path. The page has the answer for each variant, intervals, learning
     curves, costs, fairness certificates and all trials, and opens without a network.
     """
-    from paribus.analysis.api import compare, comparison_spec, table_trials
+    from paribus.analysis.api import compare, entries_by_setting, table_trials
     from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page
     from paribus.report.provenance import git_commit
@@ -59,7 +59,7 @@ def verb(
     for line in planned.store.messages:
         note(line)
     trials = table_trials(planned)
-    questions = {setting.name: comparison_spec(planned, setting) for setting in planned.plan.settings}
+    questions = {comparison.setting: comparison for _, comparison in entries_by_setting(planned)}
     section = _attention(session, attend, planned, trials)
     text = html_page(table, trials, questions, git_commit(), section)
     write_bytes(path, text.encode())

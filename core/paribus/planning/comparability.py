@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
 from paribus.errors import ParibusError, Problem, join_names
 from paribus.registry import Index
+from paribus.specs.tree import join_keys
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
 from paribus.studies.designs import BASELINE
@@ -334,10 +335,11 @@ def metric_problems(
             missing.append(name)
     if missing:
         subject = "no variant would" if len(missing) == len(trials) else f"{join_names(missing, MAX_NAMES)} would not"
+        keys = ("metric", "tasks", study.metric.task) if study.metric.task else ("metric", "name")
         yield Problem(
             code="unknown-metric",
-            path="metric.name",
-            location=study.location(("metric", "name")),
+            path=join_keys(keys),
+            location=study.location(keys),
             message=f"{subject} measure `{metric}`",
             valid=join_names(dict.fromkeys(name for names in cache.values() for name in names)),
         )

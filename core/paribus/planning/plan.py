@@ -166,8 +166,10 @@ def plan(
                 draft.problems.extend(draft_comparability_problems(draft, index, preview.metric_names))
         else:
             for draft, setting in zip(drafts, (it for it in settings if not it.tuned), strict=True):
-                trials = _compared_trials(setting, tunings)
-                draft.problems.extend(comparability_problems(setting.study, trials, index, preview))
+                for metric in study.metrics:
+                    of_task = replace(setting, study=replace(setting.study, metric=metric))
+                    trials = _compared_trials(of_task, tunings)
+                    draft.problems.extend(comparability_problems(of_task.study, trials, index, preview))
     if has_problems():
         found = merge_metric_problems([*problems, *too_many, *name_settings(drafts), *reported])
         raise SpecError(*in_file_order(whole, found))

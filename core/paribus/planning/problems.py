@@ -192,15 +192,15 @@ def _new_problems(draft: Draft, variant: Variant, index: Index, key: str, value:
 def draft_comparability_problems(draft: Draft, index: Index, metric_names: MetricNames) -> Iterator[Problem]:
     """Yield the problems of comparing a draft's variants, as far as their specs show them."""
     study, variants = draft.setting.study, draft.resolved.variants
-    stage = study.metric.stage
-    trials = {
-        name: Trial("", name, 0, specs[stage], dict(variants[name].changes), "", "")
-        for name, specs in draft.resolved.resolved.items()
-    }
-    if BASELINE in trials:
-        yield from spec_problems(study, trials, index, metric_names)
-    else:
-        yield from _base_metric_problems(study, index)
+    for metric in study.metrics:
+        trials = {
+            name: Trial("", name, 0, specs[metric.stage], dict(variants[name].changes), "", "")
+            for name, specs in draft.resolved.resolved.items()
+        }
+        if BASELINE in trials:
+            yield from spec_problems(replace(study, metric=metric), trials, index, metric_names)
+        else:
+            yield from _base_metric_problems(study, index)
 
 
 def component_problems(study: Study, index: Index) -> Iterator[Problem]:

@@ -189,10 +189,15 @@ def family_grid(family: Family) -> Grid:
 
 
 def overview_grid(table: Table) -> Grid:
-    """Return all variants with their results in each setting."""
+    """Return the baseline's metric and the result of each variant, in each setting."""
     rows = [{row.variant: row for row in setting.rows} for setting in table.settings]
     digits = [table_decimals(setting) for setting in table.settings]
     names = list(dict.fromkeys(row.variant for setting in table.settings for row in setting.rows))
+    baseline = table.baseline.variant
+    means = [
+        Cell(format_number(setting.baseline.mean, min(decimals[baseline], MAX_DECIMALS)), "baseline")
+        for setting, decimals in zip(table.settings, digits, strict=True)
+    ]
     cells_by_variant = [
         [
             Cell(_overview(rows_of_setting[name], decimals[name]), rows_of_setting[name].kind)
@@ -205,7 +210,10 @@ def overview_grid(table: Table) -> Grid:
     return Grid(
         title=table_title(table),
         columns=[Column("variant", wrap="name"), *(Column(clean(setting.setting)) for setting in table.settings)],
-        rows=[[Cell(clean(name)), *cells_of_row] for name, cells_of_row in zip(names, cells_by_variant, strict=True)],
+        rows=[
+            [Cell(clean(name)), *cells_of_row]
+            for name, cells_of_row in zip([baseline, *names], [means, *cells_by_variant], strict=True)
+        ],
     )
 
 

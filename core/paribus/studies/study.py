@@ -41,10 +41,10 @@ from paribus.studies.stages import (
     Stage,
     check_stage_keys,
     check_stage_names,
-    parse_metric_stage,
     parse_stages,
 )
 from paribus.studies.study_keys import Match, Metric, StudyKeys
+from paribus.studies.task_metrics import parse_metrics, with_first_name
 
 FILE = "study.yaml"
 RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
@@ -75,6 +75,12 @@ class Study:
     loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
     looks: tuple[int, ...] = ()  # numbers of seeds after which a verdict may stop a variant early
+    task_metrics: tuple[Metric, ...] = ()  # of a table over tasks, of which `metric` is the first
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that verdicts are about, besides their average."""
+        return self.task_metrics or (self.metric,)
 
     def location_of(self, key: str) -> str:
         """Return the file and line where a varied or tuned key is first set."""
@@ -113,6 +119,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     scales = parse_scales(validator, keys.scales)
     check_scale_keys(validator, scales, places, stages)
     load_base = partial(_load_base, validator, index, keys)
+    metrics = parse_metrics(validator, keys, stages, tree.data.get("metric") or {})
     study = Study(
         name=keys.name or name,
         base=load_base(keys.base, "base"),
@@ -121,7 +128,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         seeds=seeds,
         budget=parse_budget(validator, keys.budget, ("budget",)),
         match=keys.match[0] if len(keys.match) == 1 else None,
-        metric=replace(keys.metric, stage=parse_metric_stage(validator, keys.metric, stages), task=""),
+        metric=metrics[0],
         launcher=keys.launcher,
         timeout=keys.timeout,
         loggers=parse_loggers(validator, keys.loggers),
@@ -132,6 +139,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         scales={name: scaled_base(validator, name, scales[name], keys.base, load_base) for name in scales if keys.base},
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
+        task_metrics=metrics if len(metrics) > 1 else (),
     )
     return study, validator.problems
 
@@ -142,7 +150,7 @@ def _long_forms(data: Mapping[str, Any]) -> dict[str, Any]:
     short: dict[str, Any] = {"stop": {"when": stop}} if isinstance(stop, str) else {}
     if isinstance(match, list):
         short["match"] = [None if item == "none" else item for item in match]
-    return {**data, **short, "metric": data.get("metric") or {}}
+    return {**data, **short, "metric": with_first_name(data.get("metric") or {})}
 
 
 def _load_base(validator: Validator, index: Index, keys: StudyKeys, base: Any, key: str) -> Tree:

@@ -23,10 +23,11 @@ DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide 
 MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
 TIME: Final = "time"  # of a training step, which is measured and not counted
 
-_METRIC: Final = (r"val/[a-z0-9._-]+/[a-z0-9._-]+", "val/<objective>/<name>: val/mlm/loss")
+METRIC: Final = (r"val/[a-z0-9._-]+/[a-z0-9._-]+", "val/<objective>/<name>: val/mlm/loss")
 _FOLDER: Final = (NAME.pattern, "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study")
 _CHANGES: Final = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": "glu"}]
 _CELLS: Final = [{"attention": "mqa", "norm": "rmsnorm", "reason": "…"}]
+_TASKS: Final = {"tags": "val/tag/f1", "topics": "val/classify/accuracy"}
 _STAGES: Final = {"pretrain": {"objective": "clm"}, "finetune": {"from": "pretrain", "objective": "classify"}}
 
 
@@ -35,12 +36,13 @@ _STAGES: Final = {"pretrain": {"objective": "clm"}, "finetune": {"from": "pretra
 class Metric:
     """The metric of the verdict."""
 
-    name: Annotated[str, "metric of the verdict", Pattern(*_METRIC), Example("val/mlm/loss")]
+    name: Annotated[str, "metric of the verdict", Pattern(*METRIC), Example("val/mlm/loss")]
     better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
     margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
     unlearned: Annotated[bool, "judge models that do not beat the unigram baseline"] = False
     stage: Annotated[str, "stage at whose end it is measured; by default the last"] = ""
     task: Annotated[str, "task of that stage"] = ""
+    tasks: Annotated[Section, "metrics by task: a verdict on each, and on the average", Example(_TASKS)] = None
 
 
 @final
