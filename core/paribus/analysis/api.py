@@ -15,7 +15,8 @@ from paribus.analysis.scale_transfer import transfer_sections
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
 from paribus.analysis.task_average import Question, average_question
-from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry, load_entries, read_records
+from paribus.analysis.throughput import Throughput
+from paribus.analysis.trials import ComparisonSpec, TrialEntry, load_entries, read_records
 from paribus.analysis.tuning_section import tuning_sections
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of

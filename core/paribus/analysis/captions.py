@@ -11,9 +11,11 @@ from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
 from paribus.analysis.table import Family, Row
+from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import join_names
 from paribus.planning.comparability import evaluation_objectives
+from paribus.planning.paired_ratio import FORWARD, GENERATION
 from paribus.specs.diff import differences
 
 MAX_GAIN: Final = 1_000.0  # a larger reduction of the variance is an accident of few seeds
@@ -73,6 +75,7 @@ def caption_lines(
     yield from _budget_lines(comparison, done)
     if comparison.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):
         yield from comparison.throughput.caption()
+        yield from _inference_lines(comparison.throughput)
     if stages := list(dict.fromkeys(_earlier_stages(entry) for entry in trials if entry.parent is not None)):
         fresh = join_names(dict.fromkeys(entry.variant for entry in trials if entry.parent is None))
         those = f"Each trial but those of {fresh}" if fresh else "Each trial"
@@ -158,6 +161,23 @@ def _budget_lines(comparison: ComparisonSpec, done: Sequence[TrialEntry]) -> Ite
                 f"Each trial stopped after {amount:g} {clock} of training on {names}: its steps depend on this "
                 "machine and its load, so a repetition gives other numbers."
             )
+
+
+def _inference_lines(throughput: Throughput) -> Iterator[str]:
+    """Describe how inference was timed."""
+    if not throughput.inference:
+        return
+    texts = {
+        GENERATION: "generation after half of an example, with the latency of a token at batch 1",
+        FORWARD: "a forward pass without a head, with the latency of an example at batch 1",
+    }
+    *_, last = throughput.inference
+    described = join_names(text for kind, text in texts.items() if kind in last.kinds)
+    noise = max(timed.noise for timed in throughput.inference)
+    yield (
+        f"Inference is {described}, and tokens/s and the memory of all tensors at batch {last.batch}. It was timed as "
+        f"training was; the baseline differs from itself by up to {percent(round(noise, 2))}."
+    )
 
 
 def _alpha_spending(comparison: ComparisonSpec) -> str:

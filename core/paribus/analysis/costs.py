@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, final
 
-from paribus.analysis.trials import Throughput, TrialEntry
+from paribus.analysis.throughput import Throughput
+from paribus.analysis.trials import TrialEntry
 
+INFERENCE_LABELS: Final[Mapping[str, str]] = {
+    "latency": "latency",
+    "inference_tokens_per_second": "inference tokens/s",
+    "inference_bytes": "inference memory",
+}
 LABELS: Final[Mapping[str, str]] = {
     "parameters": "params",
     "flops_per_token": "FLOPs/token",
@@ -79,13 +85,56 @@ def costs(
         known_ratios = tuple(ratio for ratio in ratios if ratio is not None)
         value = _median(map(number, entries))
         all_costs[name] = Cost(value=value, ratio=_geometric_mean(known_ratios), rough=rough[name], pairs=known_ratios)
-    speed = None if throughput is None else _timed_speed(throughput, entries, baseline)
-    return all_costs if speed is None else {**all_costs, "tokens_per_second": speed}
+    if throughput is not None:
+        speed = _timed_speed(throughput, entries, baseline)
+        all_costs |= {} if speed is None else {"tokens_per_second": speed}
+        all_costs |= _inference_costs(throughput, entries, baseline)
+    return {**dict.fromkeys(INFERENCE_LABELS, Cost(value=None, ratio=None)), **all_costs}
+
+
+def _inference_costs(
+    throughput: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]
+) -> dict[str, Cost]:
+    """Return the latency of one request, and the speed and the memory of a batch of many; empty if none was timed."""
+    passes = throughput.inference
+    speeds = [_timed_speed(timed, entries, baseline) for timed in passes]
+    if not passes or None in speeds:
+        return {}
+    single, many = speeds[0], speeds[-1]
+    assert single is not None
+    assert many is not None
+    sizes = [passes[-1].peak_bytes(_identities(side)) for side in (entries, baseline)]
+    lengths = [passes[0].tokens_of_answer(_identities(side)) for side in (entries, baseline)]
+    return {
+        "latency": _latency(single, *lengths),
+        "inference_tokens_per_second": many,
+        "inference_bytes": Cost(value=sizes[0], ratio=_ratio(*sizes)),
+    }
+
+
+def _latency(speed: Cost, tokens: int, baseline_tokens: int) -> Cost:
+    """Return the seconds of an answer of so many tokens, given the tokens of a second."""
+
+    def inverse(number: float | None, factor: float) -> float | None:
+        return None if number is None else factor / number
+
+    relative = tokens / baseline_tokens
+    return Cost(
+        value=inverse(speed.value, tokens),
+        ratio=inverse(speed.ratio, relative),
+        low=inverse(speed.high, relative),
+        high=inverse(speed.low, relative),
+        noise=speed.noise,
+    )
+
+
+def _identities(entries: Sequence[TrialEntry]) -> list[str]:
+    return [str(entry.trial.get("identity")) for entry in entries]
 
 
 def _timed_speed(throughput: Throughput, entries: Sequence[TrialEntry], baseline: Sequence[TrialEntry]) -> Cost | None:
     """Return the speed that the timing pass measured; None if it did not time the variant and the baseline."""
-    variant_ids, baseline_ids = ([str(entry.trial.get("identity")) for entry in side] for side in (entries, baseline))
+    variant_ids, baseline_ids = _identities(entries), _identities(baseline)
     value = throughput.tokens_per_second(variant_ids)
     if variant_ids == baseline_ids or value is None:
         return None if value is None else Cost(value=value, ratio=1.0)

@@ -1,16 +1,15 @@
-"""Trials with their records, the comparison that a study makes of them, and the timing pass of its store."""
+"""Trials with their records, and the comparison that a study makes of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, NamedTuple, final
 
+from paribus.analysis.throughput import Throughput
 from paribus.analysis.verdicts import Better
 from paribus.planning.older_records import older_records
-from paribus.planning.paired_ratio import TWIN, Ratio, paired_ratio, widen
 from paribus.planning.tuning import MAX_METRIC
 from paribus.registry import Index
 from paribus.storage.atomic import parse_number
@@ -18,76 +17,6 @@ from paribus.storage.store import State, Store, Trial
 from paribus.studies.fractional_factorial import TIMES, RegularFraction, members
 
 Cell = tuple[int, ...]  # the level of each factor; 0 is the base's
-
-
-@final
-@dataclass(frozen=True)
-class Throughput:
-    """The last timing pass of a store."""
-
-    document: Mapping[str, Any]
-
-    def tokens_per_second(self, identities: Sequence[str]) -> float | None:
-        """Return the speed of the first of these trials that was timed."""
-        for group in self._groups():
-            for identity in identities:
-                if times := group["rounds"].get(identity):
-                    return float(self.document["tokens"][identity] / median(times))
-        return None
-
-    def ratio(self, identities: Sequence[str], baseline: Sequence[str]) -> Ratio | None:
-        """Return the speed relative to the baseline, paired by round; None if either was not timed.
-
-        The interval is widened by the deviation of the baseline's twin.
-        """
-        for group in self._groups():
-            variant_id = next((identity for identity in identities if identity in group["rounds"]), None)
-            if variant_id is not None and group["baseline"] in baseline:
-                tokens = self.document["tokens"]
-                size = tokens[variant_id] / tokens[group["baseline"]]
-                ratio = _ratio(group["rounds"][group["baseline"]], group["rounds"][variant_id], size)
-                return ratio if variant_id == group["baseline"] else widen(ratio, _twin(group))
-        return None
-
-    def twins(self) -> list[Ratio]:
-        """Return the ratio of the baseline to its twin (the same spec again) in each group, which measures noise."""
-        return [_twin(group) for group in self._groups()]
-
-    @property
-    def noise(self) -> float:
-        """The largest deviation of the twins' ratios from 1."""
-        return max((max(abs(twin.low - 1), abs(twin.high - 1)) for twin in self.twins()), default=0.0)
-
-    def caption(self) -> Iterator[str]:
-        """Describe how the speed was measured."""
-        twins = self.twins()
-        if not twins:
-            return
-        low, high = min(twin.low for twin in twins), max(twin.high for twin in twins)
-        counts = sorted({twin.rounds for twin in twins})
-        spread = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        clock = "CPU time" if self.document["clock"] == "cpu" else "time"
-        name = str(self.document["machine"].get("name"))
-        yield (
-            f"Tokens/s are of training steps in turns, alone on {name}, after the study: medians of {spread} paired "
-            f"rounds of {clock}, with 95 % intervals, widened by the deviation of the baseline from itself: "
-            f"[{low:.3f}, {high:.3f}]."
-        )
-
-    def _groups(self) -> Sequence[Mapping[str, Any]]:
-        groups: Sequence[Mapping[str, Any]] = [
-            group for group in self.document["groups"] if all(group["rounds"].values())
-        ]
-        return groups
-
-
-def _twin(group: Mapping[str, Any]) -> Ratio:
-    return _ratio(group["rounds"][group["baseline"]], group["rounds"][TWIN], 1.0)
-
-
-def _ratio(baseline: Sequence[float], variant: Sequence[float], size: float) -> Ratio:
-    """Return the speed of the variant divided by the baseline's, where a step has `size` times as many tokens."""
-    return paired_ratio(variant, [size * seconds for seconds in baseline])
 
 
 @final

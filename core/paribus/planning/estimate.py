@@ -27,8 +27,8 @@ from paribus.registry import Registry
 from paribus.specs.components import has_external_code
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
-from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import Shortage, memory_shortage, step_memory
+from paribus.train.timed_steps import TimedSteps
 from paribus.train.trial import DEFAULT_STEPS
 
 TIMED: Final = 5

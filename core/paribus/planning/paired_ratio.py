@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 
 LEVEL: Final = 0.95
 TWIN: Final = "twin"  # name of the baseline's second model in a pass
+GENERATION: Final = "generation"  # what the inference of a pass is
+FORWARD: Final = "forward pass"
 
 
 class Ratio(NamedTuple):

@@ -212,6 +212,8 @@ def _body(table: Table, trials: Trials, comparisons: Comparisons, heading: str) 
     prefix = f"{list(trials).index(table.setting)}-" if len(trials) > 1 else ""
     yield _charts(list(setting_figures(table, entries, comparisons.get(table.setting))), prefix)
     yield headed("Verdicts") + _table(table_views.verdict_grid(table))
+    if table_views.has_inference(table):
+        yield headed("Inference") + _table(table_views.inference_grid(table))
     if table.certificates:
         yield headed("Certificates") + _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:

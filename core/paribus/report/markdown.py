@@ -82,6 +82,9 @@ def _body(table: Table, heading: int, columns: Columns) -> Iterator[str]:
     """Yield the rows, the certificates, other families, and the remarks."""
     yield from _grid_lines(table_views.chosen_grid(table, columns))
     yield ""
+    if columns is None and table_views.has_inference(table):
+        yield from _grid_lines(table_views.inference_grid(table))
+        yield ""
     yield from _certificates(table_views.certificate_lines(table.certificates))
     for family in table.families:
         yield from ("", f"{'#' * heading} {escaped(family.title)}", "")

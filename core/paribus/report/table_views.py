@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from paribus.analysis.captions import holding
 from paribus.analysis.certificates import Certificate
-from paribus.analysis.costs import LABELS, Cost
+from paribus.analysis.costs import INFERENCE_LABELS, LABELS, Cost
 from paribus.analysis.formatting import (
     MAX_DECIMALS,
     NO_VALUE,
@@ -40,11 +40,12 @@ from paribus.analysis.table import Columns, Family, Row, Table
 
 FOLD_UNIT: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # is broken only if wider than a line
 FOLD_PART: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
-BYTES: Final = ("cache_bytes_per_token", "peak_bytes")
+BYTES: Final = ("cache_bytes_per_token", "peak_bytes", "inference_bytes")
 CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")  # kinds of verdicts that make a claim
 SETTING: Final = "setting"
 COUNT: Final = " (n = "  # start of the number of seeds in a title
 VERDICT_COLUMNS: Final = ("variant", "n", "mean", "difference", "verdict")
+ALL_LABELS: Final[Mapping[str, str]] = {**LABELS, **INFERENCE_LABELS}
 FORMULA_SIGNS: Final = ("=", "+", "-", "@")  # first letters of a text that a spreadsheet runs as a formula
 
 
@@ -85,6 +86,8 @@ def cost_text(row: Row, name: str) -> str:
         return NO_VALUE if cost.ratio is None else f"{rough}{_ratio(cost.ratio)}{TIMES}{_interval(cost)}"
     if cost.value is None:
         return NO_VALUE
+    if name == "latency":
+        return f"{cost.value * 1e3:.3g} ms"
     return rough + (compact(cost.value, 1024, "BKMGT") if name in BYTES else compact(cost.value, 1000, " kMGTPEZ"))
 
 
@@ -98,6 +101,36 @@ def _interval(cost: Cost) -> str:
 def shown_costs(table: Table) -> list[str]:
     """Return the names of the costs that any row has."""
     return [name for name in LABELS if any(row.costs[name].value is not None for row in (table.baseline, *table.rows))]
+
+
+def has_inference(table: Table) -> bool:
+    """Return whether the inference of any row was timed."""
+    return any(row.costs[name].value is not None for row in (table.baseline, *table.rows) for name in INFERENCE_LABELS)
+
+
+def inference_grid(table: Table) -> Grid:
+    """Return the latency, the speed and the memory of inference."""
+    return Grid(
+        title=f"{clean(table.study)}: inference",
+        columns=[
+            Column("inference", wrap="name", key="variant"),
+            *(
+                Column(label.removeprefix("inference "), align_right=True, key=name)
+                for name, label in INFERENCE_LABELS.items()
+            ),
+        ],
+        rows=[
+            row_cells([clean(row.name), *(cost_text(row, name) for name in INFERENCE_LABELS)], "")
+            for row in (table.baseline, *table.rows)
+        ],
+        narrow_rows=[
+            [
+                Cell(clean(row.name)),
+                *(Cell(f"{label} {cost_text(row, name)}") for name, label in INFERENCE_LABELS.items()),
+            ]
+            for row in (table.baseline, *table.rows)
+        ],
+    )
 
 
 def answer(table: Table, row: Row) -> str:
@@ -147,7 +180,7 @@ def verdict_grid(table: Table, costs: Sequence[str] | None = None) -> Grid:
             Column(clean(table.metric.rpartition("/")[2]), align_right=True, key="mean"),
             Column("difference"),
             Column("verdict", wrap="verdict"),
-            *(Column(LABELS[name], align_right=True, key=name) for name in costs),
+            *(Column(ALL_LABELS[name], align_right=True, key=name) for name in costs),
         ],
         rows=[_verdict(row, digits[row.variant], costs) for row in rows],
         narrow_rows=[_lines(row, digits[row.variant], clean(table.metric), costs) for row in rows],
@@ -159,7 +192,7 @@ def chosen_grid(table: Table, columns: Columns) -> Grid:
     """Return the rows of one setting with these columns, by default all that any row has."""
     if columns is None:
         return verdict_grid(table)
-    return verdict_grid(table, list(LABELS)).select([name for name in columns if name != SETTING])
+    return verdict_grid(table, list(ALL_LABELS)).select([name for name in columns if name != SETTING])
 
 
 def family_grid(family: Family) -> Grid:
@@ -249,7 +282,7 @@ def _lines(row: Row, digits: int, metric: str, costs: Sequence[str]) -> list[Cel
         Cell(verdict_text(row), row.kind),
         *difference,
         Cell(f"{metric} {format_number(row.mean, digits)}, n {format_count(row)}"),
-        Cell(", ".join(f"{LABELS[name]} {cost_text(row, name)}" for name in costs), "aside"),
+        Cell(", ".join(f"{ALL_LABELS[name]} {cost_text(row, name)}" for name in costs), "aside"),
     ]
 
 
@@ -273,7 +306,8 @@ def study_grid(table: Table, columns: Columns = None) -> Grid:
     else:
         grid = without_shared_count(_all_settings(table, VERDICT_COLUMNS))
         costs = [name for name in LABELS if any(name in shown_costs(setting) for setting in table.settings)]
-        extra = [*([_cost_grid(table, costs)] if costs else []), *extra]
+        inference = [inference_grid(setting) for setting in table.settings if has_inference(setting)]
+        extra = [*([_cost_grid(table, costs)] if costs else []), *inference, *extra]
     records = list(table_records(table))
     return replace(grid, caption=short_caption(table), remarks=_remarks(table), records=records, extra=extra)
 

@@ -273,6 +273,9 @@ def _body(table: Table, pen: Pen, columns: Columns) -> Iterator[RenderableType]:
     yield from pen.grid(
         table_views.chosen_grid(table, columns), partial(_plot_column, table) if columns is None else None
     )
+    if columns is None and table_views.has_inference(table):
+        yield ""
+        yield from pen.grid(table_views.inference_grid(table))
     yield ""
     if certificates := table_views.certificate_lines(table.certificates):
         yield pen.marked([(mark, f"{name}: {text}") for mark, name, text in certificates])

@@ -1,4 +1,4 @@
-"""Timing of training steps: all variants in turns, alone on the machine, in one job after the trials of a study.
+"""Timing of training and inference: all variants in turns, alone on the machine, in one job after the trials.
 
 The results are a document in the store, `timing.json`, and not part of any record. Two step times are compared by the
 median of their ratios over interleaved rounds.
@@ -24,10 +24,11 @@ from paribus.storage.atomic import DamagedError, make_folder, read_json
 from paribus.storage.store import Store, Trial
 
 LOG: Final = "timing.log"
-MAX_SECONDS: Final = 2.0  # for each variant
+MAX_SECONDS: Final = 2.0  # for the training steps of each variant
 MIN_SECONDS: Final = 0.25
 TRAINING_SHARE: Final = 0.1  # limit of the time of the pass, as a share of the training time
 GROUP_SIZE: Final = 6  # variants that take turns with one baseline, and are in memory at a time
+WITH_INFERENCE: Final = 1.5  # time of the whole pass, as a multiple of that of the training steps
 SETUP_SECONDS: Final = 120.0  # to build the models
 COMPILE_SECONDS: Final = 60.0  # for each model that is compiled
 
@@ -47,15 +48,16 @@ def timing_plan(planned: PlannedStudy, *, requested: bool | None = None) -> dict
     `requested`: True to time them in any case, False never.
     """
     groups = _groups(planned) if requested is not False else []
-    if not groups or _all_timed(planned.store, groups):
+    if not groups or _all_timed(planned.store, groups, with_inference=bool(requested)):
         return {}
     variants = sum(len(group) + 1 for group in groups)
     trained = sum(map(_seconds, map(planned.store.record, planned.plan.trial_by_identity)))
-    seconds = MAX_SECONDS if requested else min(MAX_SECONDS, TRAINING_SHARE * trained / variants)
+    share = TRAINING_SHARE * trained / variants / WITH_INFERENCE
+    seconds = MAX_SECONDS if requested else min(MAX_SECONDS, share)
     if seconds < MIN_SECONDS:
         return {}
     specs = {trial.identity: dict(first_step(trial).spec) for trial in _trials_to_time(planned).values()}
-    return {"specs": specs, "groups": groups, "seconds": seconds}
+    return {"specs": specs, "groups": groups, "seconds": seconds, "inference": True}
 
 
 def run_timing(
@@ -68,7 +70,7 @@ def run_timing(
 ) -> None:
     """Run the pass in a job of the open launcher; a failure is reported as a note."""
     seconds = _measured_seconds(turns)
-    text = f"the steps of all variants are timed in turns, alone on the machine: about {seconds:.0f} s"
+    text = f"all variants are timed in turns, alone on the machine: about {seconds:.0f} s"
     on_event(Event(kind="note", text=text))
     ended = run_timing_job(planned.store, turns, launcher, plugins, stop)
     if ended.code != EXIT_OK:
@@ -132,9 +134,11 @@ def _groups(planned: PlannedStudy) -> list[list[str]]:
     return groups
 
 
-def _all_timed(store: Store, groups: Sequence[Sequence[str]]) -> bool:
-    """Return whether all groups were timed before."""
+def _all_timed(store: Store, groups: Sequence[Sequence[str]], *, with_inference: bool) -> bool:
+    """Return whether all groups were timed before; earlier versions did not time inference."""
     document = timing_document(store) or {}
+    if with_inference and "inference" not in document:
+        return False
     pairs = {(group["baseline"], name) for group in document.get("groups", ()) for name in group["rounds"]}
     skipped = document.get("left_out", {})
     return all((group[0], name) in pairs or name in skipped for group in groups for name in group)
@@ -161,4 +165,5 @@ def _may_compile(trainer: Mapping[str, Any]) -> bool:
 
 def _measured_seconds(turns: Mapping[str, Any]) -> float:
     """Return the seconds of the measurement itself."""
-    return float(turns["seconds"]) * sum(len(group) + 1 for group in turns["groups"])
+    factor = WITH_INFERENCE if turns.get("inference") else 1.0
+    return factor * float(turns["seconds"]) * sum(len(group) + 1 for group in turns["groups"])

@@ -283,7 +283,8 @@ def _measure_steps(
 
     from paribus.assembly.devices import training_device
     from paribus.evidence.provenance import provenance
-    from paribus.train.spec_costs import time_groups, untimed_reason
+    from paribus.runner.time_groups import time_groups
+    from paribus.train.timed_steps import untimed_reason
 
     specs = timing["specs"]
     untimed = {name: reason for name, spec in specs.items() if (reason := untimed_reason(spec))}
@@ -302,7 +303,8 @@ def _measure_steps(
     start = time.time()
     try:
         with torch.random.fork_rng(devices=[]):
-            timings = time_groups(specs, groups, timing["seconds"], registry, should_stop)
+            inference = bool(timing.get("inference"))
+            timings = time_groups(specs, groups, timing["seconds"], registry, should_stop, inference=inference)
         description = provenance(start, 0.0, False, training_device(specs[groups[0][0]]))
     finally:
         torch.set_num_threads(threads)

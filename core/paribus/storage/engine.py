@@ -28,7 +28,8 @@ UNHASHED: Final = frozenset(
         "train/logger_callback",
         "datamodule/progress",
         "evidence/provenance",
-        "train/spec_costs",  # sizes that planning matches, which are in the spec, and speeds
+        "train/spec_costs",  # sizes that planning matches, which are in the spec
+        "train/timed_steps",  # speeds
         "train/step_memory",  # predicted sizes
         "datamodule/synthetic_corpus",  # of predictions and of the conformance kit
         "train/trial_options",
@@ -37,6 +38,7 @@ UNHASHED: Final = frozenset(
         "inference/embed",
         "inference/fill_mask",
         "inference/predict",
+        "inference/timed_inference",
     )
 )
 """Files of the engine that cannot change a number of a record."""

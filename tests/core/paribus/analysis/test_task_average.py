@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ FIRST = {"baseline": [0.50, 0.52, 0.48], "mqa": [0.60, 0.63, 0.59]}
 SECOND = {"baseline": [0.20, 0.25, 0.21], "mqa": [0.10, 0.13, 0.12]}
 
 
-def entries(make: Make, task: str, values: dict[str, Sequence[float]], **edits: Any) -> list[TrialEntry]:
+def entries(make: Make, task: str, values: Mapping[str, Sequence[float]], **edits: Any) -> list[TrialEntry]:
     """Return the trials of a task with these accuracies."""
     trials = [
         make(
@@ -41,7 +41,7 @@ def entries(make: Make, task: str, values: dict[str, Sequence[float]], **edits: 
     ]
     for trial in trials:
         assert trial.record is not None
-        trial.record["result"]["total_flops"] = 110.0  # type: ignore[index]  # a dict in truth
+        trial.record["result"]["total_flops"] = 110.0
         trial.trial["stage"] = f"finetune/{task}"  # type: ignore[index]  # as above
         trial.trial["identity"] += task  # type: ignore[index]  # as above
         trial.record["identity"] += task  # type: ignore[index]  # as above

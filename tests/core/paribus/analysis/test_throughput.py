@@ -9,9 +9,10 @@ import pytest
 
 from paribus.analysis.compare import compare
 from paribus.analysis.gates import check_table, parse_gates
-from paribus.analysis.trials import ComparisonSpec, Throughput, TrialEntry
+from paribus.analysis.throughput import Throughput
+from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.planning.paired_ratio import TWIN
-from paribus.report.table_views import cost_text
+from paribus.report.table_views import cost_text, has_inference, inference_grid
 
 Make = Callable[..., TrialEntry]
 Ask = Callable[..., ComparisonSpec]
@@ -100,3 +101,46 @@ def test_a_timing_pass_without_rounds_is_ignored(entries: list[TrialEntry], ask:
     document = {**empty.document, "groups": [{"baseline": "b", "rounds": {"b": [], "v": [], TWIN: []}}]}
     table = compare(entries, ask(entries, throughput=Throughput(document)))
     assert table.rows[0].costs["tokens_per_second"].rough
+
+
+def inference(batch: int, ratios: list[float], tokens: dict[str, int], task: str) -> dict[str, Any]:
+    """A pass of inference in which the variant took so many times as long as the baseline."""
+    document = pace(ratios).document
+    (group,) = document["groups"]
+    sizes = {"b": 1000, "v": 750}
+    return {"batch": batch, "groups": [{**group, "task": task}], "tokens": tokens, "bytes": sizes}
+
+
+@pytest.mark.parametrize(
+    ("task", "tokens", "latency", "ratio"),
+    [
+        ("generation", {"b": 8, "v": 8}, 0.011 / 8, 2.0),  # of a token
+        ("forward pass", {"b": 64, "v": 32}, 0.011, 2.0),  # of an example, which is shorter in the variant
+    ],
+)
+def test_latency_is_of_one_request_and_speed_of_many(
+    entries: list[TrialEntry], ask: Ask, task: str, tokens: dict[str, int], latency: float, ratio: float
+) -> None:
+    many = {name: 32 * count for name, count in tokens.items()}
+    passes = [inference(1, [2.0] * 8, tokens, task), inference(32, SLOWER, many, task)]
+    table = compare(entries, ask(entries, throughput=pace(inference=passes)))
+    costs = table.rows[0].costs
+    assert table.baseline.costs["latency"].value == pytest.approx(latency)
+    assert costs["latency"].ratio == pytest.approx(ratio)
+    assert costs["latency"].low == pytest.approx(ratio)
+    relative = tokens["v"] / tokens["b"]
+    assert costs["inference_tokens_per_second"].ratio == pytest.approx(0.8 * relative)
+    assert costs["inference_bytes"].ratio == pytest.approx(0.75)
+    document = table.rows[0].to_json("m")
+    assert document["latency_interval"] == [costs["latency"].low, costs["latency"].high]
+    assert any(f"Inference is {'a ' if task == 'forward pass' else ''}{task}" in line for line in table.caption)
+    grid = inference_grid(table)
+    assert [column.name for column in grid.columns] == ["inference", "latency", "tokens/s", "memory"]
+    assert grid.rows[0][1].text == f"{latency * 1e3:.3g} ms"
+
+
+def test_a_store_without_inference_shows_none(entries: list[TrialEntry], ask: Ask) -> None:
+    table = compare(entries, ask(entries, throughput=pace()))
+    assert not has_inference(table)
+    assert table.rows[0].to_json("m")["latency"] is None
+    assert not any("Inference" in line for line in table.caption)

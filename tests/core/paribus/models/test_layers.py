@@ -23,7 +23,7 @@ from paribus.parts.batch import Batch
 from paribus.parts.stack import Layer, call_layer
 from paribus.registry import Index, Registry, installed
 from paribus.specs import resolved
-from paribus.train.spec_costs import TimedSteps
+from paribus.train.timed_steps import TimedSteps
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import InterruptedTrialError
 

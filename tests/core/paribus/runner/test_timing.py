@@ -13,17 +13,26 @@ import torch
 from tests.fixtures.records import stored_record
 
 from paribus.analysis.runs import load_trial_set
-from paribus.analysis.trials import Throughput
+from paribus.analysis.throughput import Throughput
 from paribus.planning.api import PlannedStudy, study
+from paribus.planning.paired_ratio import TWIN
 from paribus.registry import Registry
 from paribus.runner import timing
 from paribus.runner.signals import StopRequest
-from paribus.runner.timing import GROUP_SIZE, MAX_SECONDS, MIN_SECONDS, TRAINING_SHARE, timing_document, timing_plan
+from paribus.runner.timing import (
+    GROUP_SIZE,
+    MAX_SECONDS,
+    MIN_SECONDS,
+    TRAINING_SHARE,
+    WITH_INFERENCE,
+    timing_document,
+    timing_plan,
+)
 from paribus.runner.worker import TIMING_FILE, WorkerRequest, run_request
 from paribus.storage.atomic import write_json
 from paribus.storage.saved_model import RECORD
 from paribus.studies.designs import BASELINE
-from paribus.train.spec_costs import MIN_ROUNDS, TWIN, TimedSteps, time_rounds, untimed_reason
+from paribus.train.timed_steps import MIN_ROUNDS, TimedSteps, time_rounds, untimed_reason
 
 MakeSpec = Callable[..., dict[str, Any]]
 CPU = torch.device("cpu")
@@ -60,8 +69,8 @@ def test_timing_takes_a_tenth_of_the_study_and_is_skipped_after_a_short_one(plan
     assert timing_plan(planned, requested=True)["seconds"] == MAX_SECONDS
     assert timing_plan(planned, requested=False) == {}
     record(planned, seconds=10)  # 4 trials, 3 contestants
-    assert timing_plan(planned)["seconds"] == pytest.approx(TRAINING_SHARE * 40 / 3)
-    assert MIN_SECONDS < TRAINING_SHARE * 40 / 3 < MAX_SECONDS
+    assert timing_plan(planned)["seconds"] == pytest.approx(TRAINING_SHARE * 40 / 3 / WITH_INFERENCE)
+    assert MIN_SECONDS < TRAINING_SHARE * 40 / 3 / WITH_INFERENCE < MAX_SECONDS
     record(planned)
     assert timing_plan(planned)["seconds"] == MAX_SECONDS
     assert timing_plan(planned, requested=False) == {}

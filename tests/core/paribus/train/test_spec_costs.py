@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from paribus.models.assemble import meta_model
 from paribus.planning.api import study
 from paribus.registry import Registry, installed
 from paribus.specs.resolve import resolved
-from paribus.train import spec_costs
-from paribus.train.spec_costs import QUANTITIES, count_quantity, time_groups
+from paribus.train.spec_costs import QUANTITIES, count_quantity
 
 SMALL = ("dims.width=32", "dims.layers=2", "dims.heads=4", "dims.length=16")
 BASE = {"preset": "gpt-tiny", "dims.width": 32, "dims.layers": 2, "dims.heads": 4, "dims.length": 16}
@@ -101,22 +99,3 @@ def test_every_matchable_cost_can_be_computed(registry: Registry) -> None:
     assert {
         on: isinstance(QUANTITIES[on](meta_model(model_spec, registry), 16), int) for on in QUANTITIES
     } == dict.fromkeys(QUANTITIES, True)
-
-
-@pytest.mark.thorough
-def test_models_of_a_timed_group_are_freed_before_the_next(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    living: weakref.WeakSet[Steps] = weakref.WeakSet()
-    counts: list[int] = []
-
-    class Steps:
-        tokens = 1
-
-        def __init__(self, *_: object) -> None:
-            self.cycle = self  # as in a model with hooks, which only the garbage collector frees
-            counts.append(len(living))
-            living.add(self)
-
-    monkeypatch.setattr(spec_costs, "TimedSteps", Steps)
-    monkeypatch.setattr(spec_costs, "time_rounds", lambda *_: {})
-    time_groups(dict.fromkeys("abc", spec(registry)), ["ab", "ac"], 1.0, registry)
-    assert counts == [0, 1, 2, 0, 1, 2]

@@ -20,8 +20,8 @@ from paribus.models.assemble import meta_model
 from paribus.registry import Registry, installed
 from paribus.specs import resolved
 from paribus.train import step_memory as module
-from paribus.train.spec_costs import TimedSteps
 from paribus.train.step_memory import LiveBytes, StepMemory, memory_shortage, rule_of_thumb, step_memory
+from paribus.train.timed_steps import TimedSteps
 
 STEPS = [
     "gpt-tiny",
@@ -95,7 +95,7 @@ from paribus.registry import installed
 from paribus.specs import resolved
 from paribus.models.assemble import load_corpus
 from paribus.evidence.provenance import peak_memory, reset_peak_memory
-from paribus.train.spec_costs import TimedSteps
+from paribus.train.timed_steps import TimedSteps
 torch.set_num_threads(1)
 registry, cpu = installed(), torch.device("cpu")
 spec = resolved(*json.loads(sys.argv[1]), registry=registry)
