@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
+from paribus.cli.spec_source import parse_source
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError
 
 
@@ -29,9 +30,10 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     """
     from paribus.specs import resolved, spec_hash
 
-    if _is_study(session, spec):
+    if "=" not in spec and _is_study(session, spec):
         return _study(session, spec, overrides, as_json)
-    resolved_spec = resolved(spec, *overrides, registry=session.index())
+    source, words = parse_source(spec, overrides)
+    resolved_spec = resolved(source, *words, registry=session.index())
     _validate_training(session, resolved_spec)
     warnings = _memory_warnings(session, {"": resolved_spec})
     if as_json:

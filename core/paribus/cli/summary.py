@@ -9,6 +9,7 @@ import click
 
 from paribus.cli.console import Session, out, out_json, refuse_repeated, table, wrapped
 from paribus.cli.list import first_line
+from paribus.cli.spec_source import parse_source
 from paribus.errors import EXIT_OK
 from paribus.specs.fields import FREEZE_OPTIONS, SUMMED
 
@@ -97,7 +98,8 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
     from paribus.models.assemble import meta_model
     from paribus.specs import resolved
 
-    plain = resolved(spec, *overrides, registry=registry)
+    source, words = parse_source(spec, overrides)
+    plain = resolved(source, *words, registry=registry)
     model = meta_model(plain, registry)
     length = plain["dims"]["length"]
     counted: ModelCost = model_cost(model, length)

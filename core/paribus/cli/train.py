@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_full, refuse_repeated, store_option
-from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
-from paribus.storage.saved_model import find_model
+from paribus.cli.spec_source import parse_source
+from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
     from paribus.registry import Registry
-    from paribus.specs.load import Source
     from paribus.storage.store import Store, Trial
 
 REFRESH_SECONDS: Final = 0.1
@@ -72,30 +71,6 @@ def verb(
     else:
         _show(record, train_store.folder(trial.identity))
     return EXIT_OK if done else EXIT_FAILED
-
-
-def parse_source(spec: str, overrides: Sequence[str], store: Path) -> tuple[Source, list[str]]:
-    """Return the source and overrides to resolve; without a spec, the source is the saved model of `from=`.
-
-    A trial in `store` may be named by its identity or by a prefix of it.
-    """
-    words = [_with_trial_folder(word, store) for word in ((spec, *overrides) if "=" in spec else overrides)]
-    if "=" not in spec:
-        return spec, words
-    name = next((word.partition("=")[2] for word in words if word.startswith(("from=", "from.name="))), None)
-    if name is None:
-        message = f"missing SPEC before the override `{spec}`"
-        raise SpecError(Problem(code="missing", message=message, valid="a preset, a file, or from=RUN"))
-    return {"from": name}, words
-
-
-def _with_trial_folder(word: str, store: Path) -> str:
-    """Replace the identity of a trial in an override by its folder."""
-    key, _, value = word.partition("=")
-    if key not in ("from", "from.name", "teacher", "teacher.name"):
-        return word
-    folder = find_model(value, store)
-    return word if str(folder) == value else f"{key}={folder}"
 
 
 def _encode_corpus(registry: Registry, trial: Trial) -> None:

@@ -172,6 +172,15 @@ def test_a_trial_starts_from_another_by_its_identity(capsys: pytest.CaptureFixtu
     assert (
         json.loads(capsys.readouterr().out)["from"]["sha256"] == paribus.spec({"from": str(folder)})["from"]["sha256"]
     )
+    for verb in ("check", "summary"):
+        assert main([verb, f"from={folder}", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["spec"]["from"]["name"] == str(folder)
+
+
+@pytest.mark.parametrize("verb", ["check", "summary"])
+def test_other_commands_need_a_spec_or_a_model_too(capsys: pytest.CaptureFixture[str], verb: str) -> None:
+    assert main([verb, "optimizer.lr=1"]) == 2
+    assert "error[missing]: missing SPEC" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
