@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
-from paribus.cli.spec_source import parse_source
+from paribus.cli._spec_source import parse_source
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError
 
 
