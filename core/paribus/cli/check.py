@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
 from paribus.cli._spec_source import parse_source
+from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paribus.cli._spec_source import parse_source
 from paribus.cli.console import Session, out, out_json, refuse_repeated, table, wrapped
 from paribus.cli.list import first_line
-from paribus.cli._spec_source import parse_source
 from paribus.errors import EXIT_OK
 from paribus.specs.fields import FREEZE_OPTIONS, SUMMED
 

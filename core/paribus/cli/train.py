@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_full, refuse_repeated, store_option
 from paribus.cli._spec_source import parse_source
+from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_full, refuse_repeated, store_option
 from paribus.errors import EXIT_FAILED, EXIT_OK
 
 if TYPE_CHECKING:
