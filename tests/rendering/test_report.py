@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import paribus
 from paribus.cli.main import main
 
 pytestmark = pytest.mark.rendering
@@ -245,5 +246,42 @@ def test_lines_of_attention_follow_the_chosen_head_texts_and_token(browser: Any,
     page.select_option("#as", "matrix")
     assert page.locator("rect.weight").count() == tokens * tokens
     page.screenshot(path=SCREENSHOTS / "attention.png")
+    assert not errors
+    page.close()
+
+
+@pytest.mark.xdist_group("attention")
+@pytest.mark.parametrize("theme", THEMES)
+def test_neurons_are_the_numbers_of_the_model(browser: Any, pair_page: Path, theme: str) -> None:
+    maps = paribus.attend(pair_page.parent / "bert", "a list", "of names", scores=True)
+    scores, weights = maps.scores[0], maps.layers[0]
+    assert scores is not None
+    assert weights is not None
+    errors: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(pair_page.as_uri())
+    page.select_option("#as", "neurons")
+    for name, value in (("layer", "0"), ("head", "1"), ("query", "2")):
+        page.select_option(f"#{name}", value)
+    rows, tokens = page.locator("g.key"), len(maps.key_tokens)
+    assert rows.count() == tokens
+    shown = [text.replace("\N{MINUS SIGN}", "-") for text in page.locator("text.number.score").all_text_contents()]
+    assert [float(text) for text in shown] == pytest.approx(scores.scores[1, 2].tolist(), abs=6e-4)
+    written = page.locator("text.number.share").all_text_contents()
+    assert [float(text) for text in written] == pytest.approx(weights[1, 2].tolist(), abs=6e-4)
+    for name, vectors in (("k", scores.k[1]), ("product", scores.products(1, 2))):
+        for s in (0, tokens - 1):
+            cells = rows.nth(s).locator(f"g.{name} rect:not(.ground)")
+            signs = ["plus" if value >= 0 else "minus" for value in vectors[s].tolist()]
+            assert [cell.get_attribute("class") for cell in cells.all()] == signs
+            opacities = [float(cell.get_attribute("fill-opacity")) for cell in cells.all()]
+            assert opacities == pytest.approx((vectors[s].abs() / vectors.abs().max()).tolist(), abs=0.006)
+    rows.first.locator("g.product").hover()
+    assert page.inner_text("#readout").startswith("channel 4: q ")
+    page.select_option("#filter", "AB")  # the query is of the first text
+    assert rows.count() == tokens - page.evaluate("data.second")
+    assert page.evaluate(UNREADABLE.replace("figure svg text", "svg text")) == []
+    page.screenshot(path=SCREENSHOTS / f"neurons-{theme}.png")
     assert not errors
     page.close()

@@ -57,7 +57,7 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write an HTML page with lines between the tokens, and a matrix, of each layer and head.",
+    help="Write an HTML page with lines between the tokens, a matrix and neurons of each layer and head.",
 )
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the weights as JSON.")
@@ -87,7 +87,7 @@ def verb(
     import paribus
 
     loaded = load_named_model(session, model, store)
-    maps = paribus.attend(loaded, text, pair, **options, registry=session.registry())
+    maps = paribus.attend(loaded, text, pair, **options, scores=output is not None, registry=session.registry())
     if output is not None:
         _write_page(maps, layer, head, output, " · ".join(filter(None, (text, pair, options["source"]))))
         return EXIT_OK
