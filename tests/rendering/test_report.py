@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import paribus
 from paribus.cli.main import main
+from paribus.report.attention_page import attention_page
 
 pytestmark = pytest.mark.rendering
 
@@ -247,6 +249,28 @@ def test_lines_of_attention_follow_the_chosen_head_texts_and_token(browser: Any,
     assert page.locator("rect.weight").count() == tokens * tokens
     page.screenshot(path=SCREENSHOTS / "attention.png")
     assert not errors
+    page.close()
+
+
+@pytest.mark.xdist_group("attention")
+def test_long_texts_scroll_within_the_page_and_their_words_have_brackets(browser: Any, pair_page: Path) -> None:
+    words = " ".join(["ab"] * 60)
+    weights = torch.rand(2, 180, 180).softmax(-1)
+    word_ids = tuple((index + 1) // 3 for index in range(180))
+    maps = paribus.AttentionMaps(
+        "self", tuple(words), tuple(words), (weights,), query_words=word_ids, key_words=word_ids
+    )
+    path = pair_page.with_name("long.html")
+    path.write_text(attention_page(maps, words * 2))
+    page = browser.new_page(viewport={"width": 1100, "height": 900})
+    page.goto(path.as_uri())
+    assert page.locator("rect.weight").count() == 128 * 128
+    assert page.locator("path.word").count() == 2 * 43
+    page.select_option("#as", "heads")
+    assert page.locator("path.word").count() == 2 * 43
+    assert page.locator("line.weight").count() <= 2000
+    assert page.evaluate("document.documentElement.scrollHeight") < 1300
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     page.close()
 
 

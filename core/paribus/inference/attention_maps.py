@@ -30,6 +30,7 @@ from paribus.parts.batch import Stream
 from paribus.parts.context import Memory
 from paribus.registry import Registry
 from paribus.slots.objective import GenerationTarget
+from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import Topology, memory_of
 
 Kind = Literal["self", "cross", "source"]
@@ -46,6 +47,8 @@ class AttentionMaps(NamedTuple):
     second: int | None = None  # the first token of the second text, of a pair
     scores: tuple[AttentionScores | None, ...] = ()  # of each layer, if they were requested; None: it has none
     reasons: tuple[str, ...] = ()  # why a layer has no scores, or an empty text
+    query_words: tuple[int | None, ...] = ()  # number of each token's word, as Hugging Face's `word_ids`; (): unknown
+    key_words: tuple[int | None, ...] = ()
 
     def map(self, layer: int | None = None, head: int | None = None) -> tuple[int, Tensor]:
         """Return a layer, by default the last with weights, and the weights (T, S) of one head or their mean."""
@@ -176,8 +179,15 @@ def _attention_maps(
         message = "this model has no attention weights"
         other_kinds = [other_kind for other_kind in KINDS if other_kind != kind] if any(layers.captured) else []
         raise SpecError(Problem(code="missing-weights", path="kind", message=message, valid=join_names(other_kinds)))
-    names = _names(model, query_ids, registry), _names(model, key_ids, registry)
-    maps = AttentionMaps(kind, *names, tuple(None if weights is None else weights[0] for weights in captured))
+    (queries, query_words), (keys, key_words) = (_tokens(model, ids, registry) for ids in (query_ids, key_ids))
+    maps = AttentionMaps(
+        kind,
+        queries,
+        keys,
+        tuple(None if weights is None else weights[0] for weights in captured),
+        query_words=query_words,
+        key_words=key_words,
+    )
     if layers.reader is None:
         return maps
     read = ["it has no weights" if weights is None else layers.reader.scores_of(weights) for weights in captured]
@@ -187,10 +197,38 @@ def _attention_maps(
     )
 
 
-def _names(model: Model, ids: Sequence[int], registry: Registry | None) -> tuple[str, ...]:
+def _tokens(
+    model: Model, ids: Sequence[int], registry: Registry | None
+) -> tuple[tuple[str, ...], tuple[int | None, ...]]:
+    """Return the text of each token, and the number of its word.
+
+    A token that continues a word starts with `##` if the texts of tokens do not have the spaces between words.
+    """
     if model.text is None and not model.tokenizer:
-        return tuple(map(str, ids))
-    return tuple(require_text(model, registry).decode([token]) for token in ids)
+        return tuple(map(str, ids)), ()
+    text = require_text(model, registry)
+    tokens, words = [text.decode([token]) for token in ids], _word_ids(ids, text.vocabulary)
+    if words and "".join(tokens).count(" ") != text.decode(ids).count(" "):
+        for index in range(1, len(ids)):
+            if words[index] is not None and words[index] == words[index - 1]:
+                tokens[index] = f"##{tokens[index]}"
+    return tuple(tokens), words
+
+
+def _word_ids(ids: Sequence[int], vocabulary: Vocabulary) -> tuple[int | None, ...]:
+    """Return the number of each token's word, None for special tokens; nothing if the starts of words are unknown."""
+    if vocabulary.word_starts is None:
+        return ()
+    words: list[int | None] = []
+    number = -1
+    for token in ids:
+        if token in vocabulary.reserved:
+            words.append(None)
+            continue
+        if token in vocabulary.word_starts or not words or words[-1] is None:
+            number += 1
+        words.append(number)
+    return tuple(words)
 
 
 def _check_inputs(kind: Kind, source_path: str | None, text: TextOrIds | None, source: TextOrIds | None) -> None:

@@ -2,7 +2,7 @@
 const data = JSON.parse(document.getElementById("weights").textContent);
 const svg = document.getElementById("view");
 const menu = (name) => document.getElementById(name);
-const LABEL = 150, SPAN = 260, TOP = 110, CLIP = 18, MOST_LINES = 2000;
+const LABEL = 150, SPAN = 260, CLIP = 18, MOST_LINES = 2000;
 const MANY = 40; // tokens from which on they stand closer together
 const STEPS = 10000; // a weight is stored as a multiple of 1 / STEPS
 let held = null; // the token whose weights are shown: {side, index}
@@ -50,6 +50,17 @@ function label(text, attributes) {
   return node;
 }
 
+// First and last token of each word of several tokens.
+function wordsOf(ids) {
+  const runs = [];
+  ids.forEach((word, i) => {
+    if (word === null || i === 0 || word !== ids[i - 1]) runs.push([i, i]); else runs.at(-1)[1] = i;
+  });
+  return runs.filter(([first, last]) => last > first);
+}
+
+const bracket = (path) => svg.append(element("path", { d: path, class: "word" }));
+
 function token(text, x, y, anchor, side, index) {
   const node = label(text, { x, y, "text-anchor": anchor, tabindex: 0 });
   const hold = () => { held = { side, index }; lines(); };
@@ -83,20 +94,25 @@ function drawHeads() {
   svg.append(element("g", { class: "lines" }));
   data.queries.forEach((text, t) => svg.append(token(text, LABEL, (t + 0.8) * row, "end", "query", t)));
   data.keys.forEach((text, s) => svg.append(token(text, LABEL + SPAN, (s + 0.8) * row, "start", "key", s)));
+  for (const [first, last] of wordsOf(data.query_words)) bracket(`M${LABEL + 3} ${(first + 0.2) * row}V${(last + 1) * row}`);
+  for (const [first, last] of wordsOf(data.key_words)) bracket(`M${LABEL + SPAN - 3} ${(first + 0.2) * row}V${(last + 1) * row}`);
   lines();
 }
 
 function drawMatrix() {
   const values = weights(), maximum = largest(values), cell = dense() ? 14 : 20;
-  resize(LABEL + cell * data.keys.length + 20, TOP + cell * data.queries.length + 4);
+  const top = 16 + 8 * Math.min(CLIP, Math.max(...data.keys.map((text) => text.length)));
+  resize(LABEL + cell * data.keys.length + 20, top + cell * data.queries.length + 4);
   data.keys.forEach((text, s) => {
     const x = LABEL + (s + 0.75) * cell;
-    svg.append(label(text, { x, y: TOP - 6, transform: `rotate(-90 ${x} ${TOP - 6})` }));
+    svg.append(label(text, { x, y: top - 6, transform: `rotate(-90 ${x} ${top - 6})` }));
   });
+  for (const [first, last] of wordsOf(data.query_words)) bracket(`M${LABEL - 3} ${top + first * cell + 1}V${top + (last + 1) * cell - 2}`);
+  for (const [first, last] of wordsOf(data.key_words)) bracket(`M${LABEL + first * cell + 1} ${top - 3}H${LABEL + (last + 1) * cell - 2}`);
   values.forEach((row, t) => {
-    svg.append(label(data.queries[t], { x: LABEL - 6, y: TOP + (t + 0.75) * cell, "text-anchor": "end" }));
+    svg.append(label(data.queries[t], { x: LABEL - 6, y: top + (t + 0.75) * cell, "text-anchor": "end" }));
     row.forEach((weight, s) => {
-      const square = element("rect", { x: LABEL + s * cell, y: TOP + t * cell, width: cell - 1, height: cell - 1,
+      const square = element("rect", { x: LABEL + s * cell, y: top + t * cell, width: cell - 1, height: cell - 1,
         class: weight < 0 ? "weight minus" : "weight", "fill-opacity": kept(t, s) ? (Math.abs(weight) / maximum).toFixed(3) : 0 });
       square.append(element("title", {}, `${data.queries[t]} → ${data.keys[s]}: ${weight.toFixed(4)}`));
       svg.append(square);

@@ -7,10 +7,11 @@ import math
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from paribus.errors import escape_unprintable
-from paribus.report.html import GENERATOR_TAG
+from paribus.report.html import generator_tag
 from paribus.report.neuron_data import neuron_data
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS: Final = 128  # of an axis
 MAX_WEIGHTS: Final = 3_000_000  # of all heads, which limits the size of the page
+MAX_TITLE: Final = 160  # characters
 STEPS: Final = 10_000  # a weight is stored as a multiple of 1 / STEPS
 SIDES: Final = {
     "self": ("the query", "the tokens that it attends to"),
@@ -35,7 +37,8 @@ STYLE: Final = """
 .number { font-variant-numeric: tabular-nums; } .dense .token { font-size: 11px; }
 .token:hover, .token:focus { font-weight: 600; outline: none; }
 line.weight { stroke: var(--equivalent); stroke-width: 2.5; } rect.weight, .plus { fill: var(--equivalent); }
-line.minus { stroke: var(--worse); } rect.minus { fill: var(--worse); } .ground { fill: var(--card); }
+line.minus { stroke: var(--worse); } rect.minus { fill: var(--worse); }
+path.word { stroke: var(--soft); stroke-width: 2; fill: none; } .ground { fill: var(--card); }
 """
 
 
@@ -46,6 +49,8 @@ def attention_page(maps: AttentionMaps, title: str, *, layer: int | None = None,
     document = {
         "queries": [token_label(token) for token in maps.query_tokens[:queries]],
         "keys": [token_label(token) for token in maps.key_tokens[:keys]],
+        "query_words": maps.query_words[:queries],
+        "key_words": maps.key_words[:keys],
         "layers": [None if weights is None else _steps(weights[:, :queries, :keys]) for weights in maps.layers],
         "second": maps.second,
         "layer": first_layer,
@@ -54,10 +59,10 @@ def attention_page(maps: AttentionMaps, title: str, *, layer: int | None = None,
     }
     has_neurons = any(document["scores"])
     data = json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")  # so that no token ends the element
-    heading = escape(escape_unprintable(title))
+    heading = escape(escape_unprintable(title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'{GENERATOR_TAG}<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'{generator_tag("attend")}<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{heading}</title><style>{_file('page.css')}{STYLE}</style></head><body><h1>{heading}</h1>"
         f"<p>{escape(' '.join(_sentences(maps, queries, keys, document['reasons'], has_neurons)))}</p>"
         f'<p class="controls">{_controls(maps, has_neurons)}</p><p id="readout" class="small" aria-live="polite"></p>'
@@ -84,11 +89,17 @@ def _sentences(maps: AttentionMaps, queries: int, keys: int, reasons: Sequence[s
         f"On the left, and in rows, is {left}; on the right, and in columns, are {right}.",
         "A stronger colour is a larger weight. Point at a token to see its weights alone.",
     ]
+    if any(
+        one is not None and one == other
+        for words in (maps.query_words, maps.key_words)
+        for one, other in pairwise(words)
+    ):
+        sentences.append("A bracket joins the tokens of one word, as the tokenizer splits words.")
     total = len(maps.query_tokens), len(maps.key_tokens)
     if (queries, keys) != total:
         sentences.append(
             f"For its size, this page has the first {queries} of {total[0]} queries and {keys} of {total[1]} keys; "
-            "`paribus attend --json` and `paribus.attend` have all."
+            "paribus attend --json and paribus.attend have all."
         )
     if has_neurons:
         sentences.append(

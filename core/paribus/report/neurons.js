@@ -100,6 +100,9 @@ function drawNeurons() {
   heading(layer.softmax ? "softmax" : "weight, no softmax", bar, "start");
   const one = { layer, head, t, columns, q, k, products, maxima };
   rows.forEach((s, i) => svg.append(keyLine(one, s, HEADER + i * LINE)));
+  for (const [first, last] of wordsOf(rows.map((s) => data.key_words[s] ?? null))) {
+    bracket(`M${NAMES + 6} ${HEADER + first * LINE}V${HEADER + (last + 1) * LINE - 4}`);
+  }
   if (layer.sinks) {
     const values = ["", "", signed(layer.sinks[head])].slice(-columns.length);
     svg.append(scoreLine("(nothing)", values, layer.sink_weights[head][t], HEADER + rows.length * LINE, columns, layer));
