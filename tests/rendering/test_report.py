@@ -21,7 +21,8 @@ STUDIES = {
     "differences": "vary: {attention: [mqa, {name: restricted, window: 4}, linear], position: [rope]}\nseeds: 2",
     "ladder": "design: ladder\nchanges: [{norm: rmsnorm}, {position: rope}, {feedforward: glu}]\nseeds: 2",
     "factorial": "design: factorial\nvary: {norm: [rmsnorm], position: [rope]}\nseeds: 2",
-    "scales": "vary: {position: [rope, alibi]}\nscales: {small: {dims.width: 32}, large: {dims.width: 48}}\n"
+    "scales": "vary: {position: [rope, alibi]}\n"
+    "scales: {small: {dims.width: 32}, middle: {dims.width: 40}, large: {dims.width: 48}}\n"
     "measure: [extrapolation]\nseeds: 2",
 }
 WIDTHS = (1280, 390)
@@ -149,7 +150,7 @@ def test_a_report_has_the_charts_of_its_design(browser: Any, report: Path) -> No
         "differences": {"differences", "curves", "attention-0", "attention-3"},
         "ladder": {"differences", "ladder", "curves"},
         "factorial": {"differences", "interaction-1-2", "curves"},
-        "scales": {"settings", "0-differences", "1-curves", "0-length-clm-loss"},
+        "scales": {"settings", "scaling", "0-differences", "1-curves", "0-length-clm-loss"},
     }
     assert expected[report.stem] <= set(ids)
     page.close()
