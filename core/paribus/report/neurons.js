@@ -90,6 +90,7 @@ function drawNeurons() {
   const products = k.map((key) => key.map((value, i) => value * q[i]));
   const maxima = { k: largest(k), products: largest(products) };
   const rows = places.filter((s) => kept(t, s));
+  if (!rows.length) say("The choice of texts hides every key of this query.");
   const bar = columns.at(-1).end + 2 * GAP, footer = layer.sinks ? 1 : 0;
   resize(bar + BAR + 60, HEADER + (rows.length + footer) * LINE + 8);
   svg.append(label(`q: ${data.queries[t]}`, { x: NAMES, y: 13, "text-anchor": "end" }));
