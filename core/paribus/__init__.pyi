@@ -20,6 +20,7 @@ from .hookspecs import hookimpl as hookimpl
 from .hookspecs import registered as registered
 from .inference.attention_maps import AttentionMaps as AttentionMaps
 from .inference.attention_maps import attend as attend
+from .inference.attention_scores import AttentionScores as AttentionScores
 from .inference.embed import Embeddings as Embeddings
 from .inference.embed import embed as embed
 from .inference.fill_mask import Candidate as Candidate

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import paribus
 from paribus.cli.main import main
+from paribus.report.attention_page import attention_page
 
 pytestmark = pytest.mark.rendering
 
@@ -18,7 +21,8 @@ STUDIES = {
     "differences": "vary: {attention: [mqa, {name: restricted, window: 4}, linear], position: [rope]}\nseeds: 2",
     "ladder": "design: ladder\nchanges: [{norm: rmsnorm}, {position: rope}, {feedforward: glu}]\nseeds: 2",
     "factorial": "design: factorial\nvary: {norm: [rmsnorm], position: [rope]}\nseeds: 2",
-    "scales": "vary: {position: [rope, alibi]}\nscales: {small: {dims.width: 32}, large: {dims.width: 48}}\n"
+    "scales": "vary: {position: [rope, alibi]}\n"
+    "scales: {small: {dims.width: 32}, middle: {dims.width: 40}, large: {dims.width: 48}}\n"
     "measure: [extrapolation]\nseeds: 2",
 }
 WIDTHS = (1280, 390)
@@ -146,7 +150,7 @@ def test_a_report_has_the_charts_of_its_design(browser: Any, report: Path) -> No
         "differences": {"differences", "curves", "attention-0", "attention-3"},
         "ladder": {"differences", "ladder", "curves"},
         "factorial": {"differences", "interaction-1-2", "curves"},
-        "scales": {"settings", "0-differences", "1-curves", "0-length-clm-loss"},
+        "scales": {"settings", "scaling", "0-differences", "1-curves", "0-length-clm-loss"},
     }
     assert expected[report.stem] <= set(ids)
     page.close()
@@ -245,5 +249,64 @@ def test_lines_of_attention_follow_the_chosen_head_texts_and_token(browser: Any,
     page.select_option("#as", "matrix")
     assert page.locator("rect.weight").count() == tokens * tokens
     page.screenshot(path=SCREENSHOTS / "attention.png")
+    assert not errors
+    page.close()
+
+
+@pytest.mark.xdist_group("attention")
+def test_long_texts_scroll_within_the_page_and_their_words_have_brackets(browser: Any, pair_page: Path) -> None:
+    words = " ".join(["ab"] * 60)
+    weights = torch.rand(2, 180, 180).softmax(-1)
+    word_ids = tuple((index + 1) // 3 for index in range(180))
+    maps = paribus.AttentionMaps(
+        "self", tuple(words), tuple(words), (weights,), query_words=word_ids, key_words=word_ids
+    )
+    path = pair_page.with_name("long.html")
+    path.write_text(attention_page(maps, words * 2))
+    page = browser.new_page(viewport={"width": 1100, "height": 900})
+    page.goto(path.as_uri())
+    assert page.locator("rect.weight").count() == 128 * 128
+    assert page.locator("path.word").count() == 2 * 43
+    page.select_option("#as", "heads")
+    assert page.locator("path.word").count() == 2 * 43
+    assert page.locator("line.weight").count() <= 2000
+    assert page.evaluate("document.documentElement.scrollHeight") < 1300
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    page.close()
+
+
+@pytest.mark.xdist_group("attention")
+@pytest.mark.parametrize("theme", THEMES)
+def test_neurons_are_the_numbers_of_the_model(browser: Any, pair_page: Path, theme: str) -> None:
+    maps = paribus.attend(pair_page.parent / "bert", "a list", "of names", scores=True)
+    scores, weights = maps.scores[0], maps.layers[0]
+    assert scores is not None
+    assert weights is not None
+    errors: list[str] = []
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(pair_page.as_uri())
+    page.select_option("#as", "neurons")
+    for name, value in (("layer", "0"), ("head", "1"), ("query", "2")):
+        page.select_option(f"#{name}", value)
+    rows, tokens = page.locator("g.key"), len(maps.key_tokens)
+    assert rows.count() == tokens
+    shown = [text.replace("\N{MINUS SIGN}", "-") for text in page.locator("text.number.score").all_text_contents()]
+    assert [float(text) for text in shown] == pytest.approx(scores.scores[1, 2].tolist(), abs=6e-4)
+    written = page.locator("text.number.share").all_text_contents()
+    assert [float(text) for text in written] == pytest.approx(weights[1, 2].tolist(), abs=6e-4)
+    for name, vectors in (("k", scores.k[1]), ("product", scores.products(1, 2))):
+        for s in (0, tokens - 1):
+            cells = rows.nth(s).locator(f"g.{name} rect:not(.ground)")
+            signs = ["plus" if value >= 0 else "minus" for value in vectors[s].tolist()]
+            assert [cell.get_attribute("class") for cell in cells.all()] == signs
+            opacities = [float(cell.get_attribute("fill-opacity")) for cell in cells.all()]
+            assert opacities == pytest.approx((vectors[s].abs() / vectors.abs().max()).tolist(), abs=0.006)
+    rows.first.locator("g.product").hover()
+    assert page.inner_text("#readout").startswith("channel 4: q ")
+    page.select_option("#filter", "AB")  # the query is of the first text
+    assert rows.count() == tokens - page.evaluate("data.second")
+    assert page.evaluate(UNREADABLE.replace("figure svg text", "svg text")) == []
+    page.screenshot(path=SCREENSHOTS / f"neurons-{theme}.png")
     assert not errors
     page.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from paribus.analysis.formatting import compact, percent
 from paribus.analysis.p_values import interval, summarise
@@ -13,6 +13,17 @@ from paribus.analysis.table import Row, Section, Table
 
 MIN_SCALES: Final = 3  # any two points lie on a power law
 SIZE: Final = "parameters"
+
+
+@final
+class Line(NamedTuple):
+    """Power law of one seed: log loss = log_factor - exponent log N, a line on logarithmic axes."""
+
+    exponent: float
+    log_factor: float
+
+    def log_loss(self, size: float) -> float:
+        return self.log_factor - self.exponent * math.log(size)
 
 
 @final
@@ -27,16 +38,31 @@ class PowerLaw:
     smallest: float  # parameters
     largest: float
     deviation: float  # largest relative distance of a mean loss from the law
+    lines: Mapping[int, Line]  # of each seed
+    points: Sequence[tuple[float, Mapping[int, float]]]  # parameters and the losses of these seeds, of each scale
     against_baseline: tuple[float, float | None, float | None] | None = None  # difference of exponents
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "against_baseline": None if self.against_baseline is None else [*self.against_baseline]}
+        return {
+            **vars(self),
+            "lines": [{"seed": seed, **line._asdict()} for seed, line in self.lines.items()],
+            "points": [
+                {SIZE: size, "losses": [{"seed": seed, "loss": loss} for seed, loss in losses.items()]}
+                for size, losses in self.points
+            ],
+            "against_baseline": None if self.against_baseline is None else [*self.against_baseline],
+        }
 
 
 def fit_exponent(sizes: Sequence[float], losses: Sequence[float]) -> float:
     """Return the exponent of the least-squares line through the logarithms; positive where the loss falls."""
-    slope, _ = _line([math.log(size) for size in sizes], [math.log(loss) for loss in losses])
-    return -slope
+    return fit_line(sizes, losses).exponent
+
+
+def fit_line(sizes: Sequence[float], losses: Sequence[float]) -> Line:
+    """Return the least-squares line through the logarithms."""
+    slope, intercept = _line([math.log(size) for size in sizes], [math.log(loss) for loss in losses])
+    return Line(-slope, intercept)
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
@@ -59,7 +85,8 @@ def power_law(
     Each seed that all scales have gives an exponent. Their interval is Student's t, and that of the difference from
     the exponents of the `baseline` is paired by seed.
     """
-    exponents = seed_exponents(sizes, losses)
+    lines = seed_lines(sizes, losses)
+    exponents = {seed: line.exponent for seed, line in lines.items()}
     if not exponents:
         return None
     low, high = interval(summarise([*exponents.values()]), alpha) or (None, None)
@@ -79,18 +106,32 @@ def power_law(
         smallest=min(sizes),
         largest=max(sizes),
         deviation=deviation,
+        lines=lines,
+        points=[(size, {seed: scale[seed] for seed in exponents}) for size, scale in zip(sizes, losses, strict=True)],
         against_baseline=difference,
     )
 
 
 def seed_exponents(sizes: Sequence[float], losses: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return the exponent of each seed that all scales have; empty where the logarithms cannot be fitted."""
+    return {seed: line.exponent for seed, line in seed_lines(sizes, losses).items()}
+
+
+def seed_lines(sizes: Sequence[float], losses: Sequence[Mapping[int, float]]) -> dict[int, Line]:
+    """Return the line of each seed that all scales have; empty where the logarithms cannot be fitted."""
     if len(set(sizes)) < MIN_SCALES or min(sizes) <= 0:
         return {}
     seeds = sorted(set.intersection(*(set(scale) for scale in losses)))
     if any(not scale[seed] > 0 for scale in losses for seed in seeds):
         return {}
-    return {seed: fit_exponent(sizes, [scale[seed] for scale in losses]) for seed in seeds}
+    return {seed: fit_line(sizes, [scale[seed] for scale in losses]) for seed in seeds}
+
+
+def law_interval(lines: Sequence[Line], size: float, alpha: float) -> tuple[float, float | None, float | None]:
+    """Return the loss of the mean line at a number of parameters, and the ends of its t-interval over seeds."""
+    logs = [line.log_loss(size) for line in lines]
+    loss, ends = math.exp(math.fsum(logs) / len(logs)), interval(summarise(logs), alpha)
+    return (loss, None, None) if ends is None else (loss, math.exp(ends[0]), math.exp(ends[1]))
 
 
 def scaling_sections(table: Table, scales: Mapping[str, Table]) -> Iterator[Section]:

@@ -57,7 +57,7 @@ _CELL: Final = 2  # characters of a cell: a character is twice as high as wide
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write an HTML page with lines between the tokens, and a matrix, of each layer and head.",
+    help="Write an HTML page with lines between the tokens, a matrix and neurons of each layer and head.",
 )
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the weights as JSON.")
@@ -86,8 +86,10 @@ def verb(
     """
     import paribus
 
+    if output is not None:
+        refuse_other_file(output, "attend")
     loaded = load_named_model(session, model, store)
-    maps = paribus.attend(loaded, text, pair, **options, registry=session.registry())
+    maps = paribus.attend(loaded, text, pair, **options, scores=output is not None, registry=session.registry())
     if output is not None:
         _write_page(maps, layer, head, output, " · ".join(filter(None, (text, pair, options["source"]))))
         return EXIT_OK
@@ -114,7 +116,6 @@ def _write_page(maps: AttentionMaps, layer: int | None, head: int | None, output
     from paribus.report.attention_page import attention_page
     from paribus.storage.atomic import write_bytes
 
-    refuse_other_file(output)
     write_bytes(output, attention_page(maps, title, layer=layer, head=head).encode())
     out(f"attention weights: {output}")
 
@@ -138,6 +139,8 @@ def _document(maps: AttentionMaps, layer: int | None, head: int | None) -> dict[
         "kind": maps.kind,
         "query_tokens": list(maps.query_tokens),
         "key_tokens": list(maps.key_tokens),
+        "query_words": list(maps.query_words),
+        "key_words": list(maps.key_words),
     }
     if layer is None and head is None:
         layers = [None if weights is None else weights.tolist() for weights in maps.layers]

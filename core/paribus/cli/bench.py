@@ -78,7 +78,7 @@ def complexity(
     from paribus.complexity.sublayer import candidates
 
     if output is not None:
-        refuse_other_file(output)
+        refuse_other_file(output, "bench")
     registry = session.registry()
     chosen = candidates(registry, attentions)
     settings = Settings(**conditions)

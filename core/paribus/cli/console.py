@@ -124,13 +124,13 @@ def refuse_full(folder: Path) -> None:
         raise StoreError(Problem(code="not-empty", location=str(folder), message=message, valid="a new folder"))
 
 
-def refuse_other_file(path: Path) -> None:
-    """Raise an error if the file of a page exists and is no page of Paribus."""
-    from paribus.report.html import GENERATOR_TAG
+def refuse_other_file(path: Path, command: str) -> None:
+    """Raise an error if the file of a page exists and is no page that the command wrote."""
+    from paribus.report.html import generator_tag
 
     try:
-        if path.exists() and not (path.is_file() and GENERATOR_TAG.encode() in _first_bytes(path)):
-            message = "this file was not written by `paribus report`, and other files are never overwritten"
+        if path.exists() and not (path.is_file() and generator_tag(command).encode() in _first_bytes(path)):
+            message = f"this file was not written by `paribus {command}`, and other files are never overwritten"
             raise StoreError(Problem(code="not-empty", location=str(path), message=message, valid="a new file"))
     except OSError as error:
         message = f"cannot read this file: {error.strerror or error}"

@@ -54,7 +54,7 @@ def verb(
 
     planned = planned_of(study, registry=session.index(), store=store)
     path = output or Path(f"{planned.name}.html")
-    refuse_other_file(path)
+    refuse_other_file(path, "report")
     table = compare(planned)
     for line in planned.store.messages:
         note(line)

@@ -147,11 +147,12 @@ def settings_figure(table: Table) -> Figure | None:
     ]
     if len(settings) < 2 or not values:
         return None
-    colors = color_scale(list(dict.fromkeys(value["variant"] for value in values)))
+    colors = color_scale([clean(row.variant) for row in (table.baseline, *table.rows)])
+    shown = list(dict.fromkeys(value["variant"] for value in values))
     base = hide_variants(alt.Chart(alt.InlineData(values=values))).encode(
         x=alt.X("setting:N", sort=settings, title=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("variant:N", sort=None),
-        color=alt.Color("variant:N", scale=colors),
+        color=alt.Color("variant:N", scale=colors, legend=alt.Legend(values=shown)),
         tooltip=["setting:N", "variant:N", alt.Tooltip("text:N", title="difference"), "verdict:N"],
     )
     y = alt.Y("difference:Q", title=f"difference in {clean(table.metric)}")

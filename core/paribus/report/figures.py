@@ -8,6 +8,7 @@ from paribus.analysis.table import Table
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.report.charts import Figure, cost_figures, curve_figure, forest_figure
 from paribus.report.design_charts import family_figures, interaction_figures, length_figures, settings_figure
+from paribus.report.scaling_charts import scaling_figure
 
 
 def study_figures(
@@ -23,6 +24,8 @@ def study_figures(
 def settings_figures(table: Table) -> Iterator[Figure]:
     """Yield the figures that compare settings."""
     if figure := settings_figure(table):
+        yield figure
+    if figure := scaling_figure(table):
         yield figure
 
 

@@ -22,7 +22,6 @@ from paribus.report.figures import setting_figures, settings_figures
 from paribus.report.provenance import entry_runs, provenance_lines
 from paribus.specs.diff import MISSING, differences
 
-GENERATOR_TAG: Final = '<meta name="generator" content="paribus report">'
 Trials = Mapping[str, Sequence[TrialEntry]]  # setting -> trials in its table
 Comparisons = Mapping[str, ComparisonSpec]  # setting -> its comparison
 MAX_DATA_ROWS: Final = 400  # rows of the table of numbers under a chart
@@ -32,7 +31,7 @@ def html_page(
     table: Table, trials: Trials, comparisons: Comparisons, commit: str = "", attention: AttentionSection | None = None
 ) -> str:
     """Return the results of a study as one HTML document that loads nothing."""
-    return _page(table_views.table_title(table), _lines(table, trials, comparisons, commit, attention))
+    return _page("report", table_views.table_title(table), _lines(table, trials, comparisons, commit, attention))
 
 
 class Section(NamedTuple):
@@ -59,19 +58,24 @@ def sections_page(title: str, series: Mapping[str, tuple[str, bool]], sections: 
         body += [_charts(section.figures, "")] if section.figures else []
         body += [_table(section.grid)] if section.grid is not None else []
         body += [_list(section.lines, "small")] if section.lines else []
-    return _page(title, body)
+    return _page("bench", title, body)
 
 
-def _page(title: str, body: Iterable[str]) -> str:
+def generator_tag(command: str) -> str:
+    """Return the element that marks a page as written by a command, which may overwrite its own pages only."""
+    return f'<meta name="generator" content="paribus {command}">'
+
+
+def _page(command: str, title: str, body: Iterable[str]) -> str:
     """Return a document with the style and the scripts of a page, whose policy allows no other scripts."""
-    return "\n".join([*_document(escape(title), body), ""])
+    return "\n".join([*_document(command, escape(title), body), ""])
 
 
-def _document(title: str, body: Iterable[str]) -> Iterator[str]:
+def _document(command: str, title: str, body: Iterable[str]) -> Iterator[str]:
     scripts = [_file("vega.js"), _file("page.js")]
     allowed_scripts = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     yield "<!doctype html>"
-    yield f'<html lang="en"><head><meta charset="utf-8">{GENERATOR_TAG}'
+    yield f'<html lang="en"><head><meta charset="utf-8">{generator_tag(command)}'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed_scripts}"
     yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">'

@@ -11,6 +11,7 @@ from paribus.analysis.table import Row, Table
 from paribus.report import table_views
 from paribus.report.charts import VERDICT_COLORS
 from paribus.report.plots import plot_range
+from paribus.report.scaling_svg import scaling_svg
 
 PLOT_WIDTH: Final = 180  # pixels
 PLOT_HEIGHT: Final = 16
@@ -30,6 +31,7 @@ def _parts(table: Table) -> Iterator[str]:
         for family in setting.families:
             yield f"<p>{_text(family.title)}</p>{_table(table_views.family_grid(family), setting, family.rows)}"
         yield _warnings(setting)
+    yield scaling_svg(table)
     shared = [] if common is None else [common]
     yield from map(_warnings, shared)
     lines = [line for section in table.sections for line in section.lines]

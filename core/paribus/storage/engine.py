@@ -35,6 +35,7 @@ UNHASHED: Final = frozenset(
         "train/trial_options",
         "datamodule/worker_pool",  # its results have the order of its items, whatever the number of processes
         "inference/attention_maps",
+        "inference/attention_scores",
         "inference/embed",
         "inference/fill_mask",
         "inference/predict",

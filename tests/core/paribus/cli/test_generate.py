@@ -14,6 +14,7 @@ from tests.core.paribus.cli.conftest import CommandResult
 
 import paribus
 from paribus.cli.main import main
+from paribus.report.html import generator_tag
 
 Cli = Callable[..., CommandResult]
 
@@ -151,6 +152,21 @@ def test_attention_maps_are_printed(cli: Cli, models: Path, gpt: str) -> None:
     assert "rows are generated tokens, columns are source tokens" in result.out
     assert [line.split()[0] for line in result.out.splitlines()[-5:-2]] == ["a", "b", "<eos>"]
     assert cli("attend", gpt, "The", "--layer", "9").code == 2
+
+
+@pytest.mark.thorough
+def test_a_page_of_attention_overwrites_only_its_own(cli: Cli, gpt: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for text in ("The", "3rd"):
+        assert cli("attend", gpt, text, "-o", str(page)).code == 0
+        assert f"<h1>{text}</h1>" in page.read_text()
+    report = generator_tag("report")
+    for content in ("my notes", report, report.replace("report", "bench")):
+        page.write_text(content)
+        result = cli("attend", gpt, "The", "-o", str(page))
+        assert (result.code, page.read_text()) == (5, content)
+        assert "error[not-empty]" in result.err
+        assert "`paribus attend`" in result.err
 
 
 def test_help_needs_no_torch() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+import torch
 
 import paribus
 from paribus.errors import ParibusError
@@ -25,6 +26,16 @@ def error_code(ask: Callable[[], Any]) -> str:
     return ""
 
 
+def assert_weights_of_scores(model: Model, **options: Any) -> None:
+    """Assert that each layer's weights are the softmax of its scores, or that a reason is given why it has none."""
+    maps = paribus.attend(model, "The", scores=True, **options)
+    maps.map()
+    for weights, scores, reason in zip(maps.layers, maps.scores, maps.reasons, strict=True):
+        assert (scores is None) == bool(reason)
+        if scores is not None and weights is not None and scores.is_softmax:
+            torch.testing.assert_close(scores.softmax(), weights, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_a_preset_generates_fills_or_refuses_and_returns_attention_maps(name: str) -> None:
@@ -38,7 +49,7 @@ def test_a_preset_generates_fills_or_refuses_and_returns_attention_maps(name: st
     fill_error = error_code(lambda: paribus.fill(model, "The <mask> is"))
     assert {generate_error, fill_error} - {""} <= NEITHER
     source = "One" if has_cross_attention else None
-    attend_error = error_code(lambda: paribus.attend(model, "The", source=source, **language_options).map())
+    attend_error = error_code(lambda: assert_weights_of_scores(model, source=source, **language_options))
     assert attend_error in ("", "missing-weights", "not-an-image")
     if next(part.causal for part in model.topology.parts if part.path == "body"):
         assert generate_error == ""
