@@ -16,7 +16,6 @@ from paribus import (
     FewShotFormat,
     LabelledText,
     Problem,
-    SpecError,
     Split,
     join_names,
 )
@@ -77,16 +76,9 @@ def read_task(corpus: Corpus, labels: Sequence[str]) -> FewShotTask:
 
 
 def format_of(template: str | None, separator: str, task: FewShotTask) -> FewShotFormat:
-    """Return the format of the prompts of a task; `template` None: one that fits its texts."""
-    has_pairs = any(example.text.pair for example in (*task.val, *task.train))
-    if template is None:
-        template = "{text}" + " {pair}" * has_pairs + (" : {label}" if task.balanced else " {label}")
-    layout = FewShotFormat(template, separator, "measure.template")
-    if has_pairs != layout.reads_pairs:
-        kind = ("single texts", "pairs")[has_pairs]
-        message, valid = f"got {template!r} for a corpus of {kind}", "{pair} in it for pairs only"
-        raise SpecError(Problem(code="invalid-template", path="measure.template", message=message, valid=valid))
-    return layout
+    """Return the format of the prompts of a task; `template` None: the default for its texts."""
+    pairs = any(example.text.pair for example in (*task.val, *task.train))
+    return FewShotFormat.of(template, separator, pairs=pairs, endings=not task.balanced, path="measure.template")
 
 
 def _documents(corpus: Corpus, split: Split) -> list[Document]:
@@ -114,7 +106,7 @@ def _classified(document: Document, names: tuple[str, ...]) -> Example:
 
 
 def _question(document: Document) -> Example:
-    right, choices = int(document.labels[0]), document.target
+    right, choices = int(document.labels[0]), tuple(choice.strip() for choice in document.target)
     if len(set(choices)) < max(len(choices), 2):
         raise _invalid(document, f"its choices are {join_names(choices) or 'none'}", "two or more, none twice")
     return Example(LabelledText(document.text, choices[right]), choices, right)
@@ -149,29 +141,29 @@ def draw_prompts(model: EvaluatedModel, task: FewShotTask, queries: Sequence[Exa
     members = [groups[number] for number in sorted(groups)]
     rounds: list[list[list[float]]] = []
 
-    def keys(number: int, turn: int) -> list[float]:
-        """Return the keys of the order of the classes in one turn, drawn for all prompts at once."""
+    def class_keys(turn: int) -> list[list[float]]:
+        """Return the keys of the order of the classes in one turn, for all prompts."""
         if turn == len(rounds):
             rounds.append(draw.uniform(f"few-shot classes {seed} {turn}", len(members)).tolist())
-        return rounds[turn][number]
+        return rounds[turn]
 
-    drawn = [
-        list(islice(_draw(members, picks[number], lambda turn, n=number: keys(n, turn)), shots))
-        for number in range(len(queries))
-    ]
+    drawn = [list(islice(_draw(members, picks[number], class_keys, number), shots)) for number in range(len(queries))]
     return Prompts(queries, drawn, draw.uniform(f"few-shot order {seed}", max(1, shots)))
 
 
 def _draw(
-    members: Sequence[Sequence[Example]], picks: Sequence[float], keys: Callable[[int], Sequence[float]]
+    members: Sequence[Sequence[Example]],
+    picks: Sequence[float],
+    class_keys: Callable[[int], Sequence[Sequence[float]]],
+    number: int,
 ) -> Iterator[Example]:
     """Yield examples in turns, in each of which every class that has one left has one."""
     rest = [list(examples) for examples in members]
     turn = 0
     numbers = iter(picks)
     while any(rest):
-        order = sorted(range(len(rest)), key=keys(turn).__getitem__)
-        for examples in (rest[number] for number in order if rest[number]):
+        order = sorted(range(len(rest)), key=class_keys(turn)[number].__getitem__)
+        for examples in [rest[group] for group in order if rest[group]]:
             pick = next(numbers, None)
             if pick is None:
                 return

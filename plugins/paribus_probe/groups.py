@@ -22,12 +22,14 @@ from paribus_probe.task_examples import (
 class Groups(Corpus):
     """Groups of symbols: the class of a text is the group that its symbols are drawn from.
 
-    With four groups of six symbols, `c a` is of the class `AA`, and `h l` of `BB`. The names mean nothing, so a language
-    model can only know them from a prompt, as in "Data Distributional Properties Drive Emergent In-Context Learning in
-    Transformers" (Chan et al. 2022): see the corpus `in-context` and the measure `few-shot`.
+    With four groups of six symbols, `c a` is of the class `AA`, and `h l` of `BB`. The names mean nothing, so a
+    language model can only know them from a prompt: see the corpus `in-context` and the measure `few-shot`.
     """
 
-    traits: ClassVar[CorpusTraits] = {"provides": ["documents", "labels", "longer"], "document_facts": {"classes": "classes"}}
+    traits: ClassVar[CorpusTraits] = {
+        "provides": ["documents", "labels", "longer"],
+        "document_facts": {"classes": "classes"},
+    }
 
     def __init__(
         self,

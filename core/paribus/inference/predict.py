@@ -12,13 +12,17 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 
+from paribus.assembly.build import as_list
 from paribus.assembly.devices import move_batch
 from paribus.datamodule.token_store import encode_documents
 from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
+from paribus.inference.label_likelihood import Example, as_examples, label_likelihoods
 from paribus.inference.prompts import require_text, resolve_model
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
+from paribus.parts.few_shot_prompt import LabelledText
+from paribus.parts.label_scores import Normalize
 from paribus.registry import Registry, installed
 from paribus.slots.corpus import Document
 from paribus.slots.objective import Prediction
@@ -45,9 +49,10 @@ class TextPrediction:
 
     text: str
     pair: str | None = None
-    label: str | None = None  # the most probable class
+    label: str | None = None  # the most probable class, or the best choice
     probability: float | None = None  # of that class
-    probabilities: dict[str, float] | None = None  # of all classes, by name
+    probabilities: dict[str, float] | None = None  # of all classes, by name, or of all choices
+    log_likelihoods: dict[str, float] | None = None  # of labels after a prompt, in nats, normalized if requested
     tags: tuple[WordTag, ...] | None = None  # of each word
     score: float | None = None  # of a regression; of an answer, how much higher it scores than no answer
     answer: str | None = None  # part of the pair's second text; empty: there is none
@@ -59,32 +64,60 @@ class TextPrediction:
         return document if self.tags is None else {**document, "tags": [tag._asdict() for tag in self.tags]}
 
 
-def predict(
+def predict(  # noqa: PLR0913  # one keyword for each option
     model: Model | str | Path,
     texts: str | Sequence[str],
     pairs: str | Sequence[str] | None = None,
     *,
+    choices: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    examples: Sequence[Example] | None = None,
+    template: str | None = None,
+    normalize: Normalize = "none",
     objective: str | None = None,
     split: Literal["words", "spaces"] = "words",
     batch: int = BATCH,
     registry: Registry | None = None,
 ) -> list[TextPrediction]:
-    """Return what a trained model predicts for each text: a class, tags of its words, a number, or an answer.
+    """Return what a trained model predicts for each text: a class, tags of its words, a number, an answer, or the best
+    of several choices.
 
     `pairs` has the second text of each, for a model that was trained on pairs; of a question, it is the context with
     the answer. Long texts are truncated, or divided into examples, as in training. `objective` is one of those that the
     model was trained for; by default the first that predicts something of a whole text. Where words are tagged, or make
     up an answer, punctuation marks are words too; with `split="spaces"`, words are what is between spaces.
+
+    `choices` are continuations of every text, or a list of them for each text, for a model that was trained for
+    multiple choice. A language model reads `examples`, (text, label), in its prompt, formatted by `template`, and
+    predicts the label with the highest log-likelihood, or the highest per token or byte of the label (`normalize`). Its
+    `choices` are the labels; by default those of the examples. Without examples, they are endings of the text.
     """
     classes = registry or installed()
     model = resolve_model(model, classes)
-    objective_name = _objective(model, objective)
     text_list = [texts] if isinstance(texts, str) else list(texts)
     pair_list = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
-    words = NO_SPACE if split == "spaces" else WORD
-    documents = _documents(model, objective_name, text_list, pair_list, words, classes)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"got {batch}", valid="≥ 1"))
+    _check_texts(text_list, pair_list)
+    choice_lists = _choices(choices, len(text_list))
+    if examples is not None or (choice_lists is not None and objective is None and not _predicting(model, "choice")):
+        return _by_likelihood(
+            model,
+            text_list,
+            pair_list,
+            choice_lists,
+            as_examples(examples or ()),
+            objective,
+            template,
+            normalize,
+            batch,
+        )
+    if template is not None or normalize != "none":
+        option, valid = "normalize" if template is None else "template", "examples or choices for a language model"
+        message = "it formats the prompt of a language model, and the model predicts by a head of its own"
+        raise SpecError(Problem(code="unused-option", path=option, message=message, valid=valid))
+    objective_name = _objective(model, objective)
+    words = NO_SPACE if split == "spaces" else WORD
+    documents = _documents(model, objective_name, text_list, pair_list, choice_lists, words, classes)
     predictions: list[Prediction] = []
     skipped: Counter[str] = Counter()
     with evaluation_mode(model), torch.inference_mode():
@@ -95,21 +128,35 @@ def predict(
             warnings.warn(f"{tokens:,} {reason}", stacklevel=2)
     names = _class_names(model, objective_name)
     return [
-        _as_text(prediction, text, None if pair_list is None else pair_list[index], names, words)
+        _as_text(
+            prediction,
+            text,
+            None if pair_list is None else pair_list[index],
+            names if choice_lists is None else choice_lists[index],
+            words,
+        )
         for index, (prediction, text) in enumerate(zip(predictions, text_list, strict=True))
     ]
 
 
+def _predicting(model: Model, kind: str | None = None) -> list[str]:
+    """Return the names of the trained objectives that predict, or that predict what `kind` says."""
+    kinds = {name: model.objective(name).traits.get("predicts") for name in model.trained}
+    return [name for name, predicted in kinds.items() if predicted and kind in (None, predicted)]
+
+
 def _objective(model: Model, requested: str | None) -> str:
     """Return the name of the trained objective that predicts."""
-    predicting = [name for name in model.trained if model.objective(name).traits.get("predicts")]
+    predicting = _predicting(model)
     if requested is None and predicting:
         return predicting[0]
     if requested in predicting:
         return str(requested)
     if requested is None or requested in model.trained:
         message = f"a model that was trained for {requested or join_names(model.trained)} predicts nothing of a text"
-        valid = "a model that was trained for a class, tags, a number or answers; `generate`, `fill-mask` or `embed`"
+        valid = (
+            "a model that was trained for a class, tags, a number, answers or choices; `examples` for a language model"
+        )
     else:
         message, valid = f"the model was not trained for `{requested}`", join_names(predicting) or "none"
     suggestion = "" if requested is None else closest_match(requested, predicting)
@@ -123,12 +170,28 @@ def _documents(
     name: str,
     texts: Sequence[str],
     pairs: Sequence[str] | None,
+    choices: Sequence[Sequence[str]] | None,
     words: re.Pattern[str],
     registry: Registry,
 ) -> list[Document]:
     """Return the texts as documents of a corpus, with labels that mean nothing."""
-    objective = model.objective(name)
-    _check_pairs(model, name, len(texts), pairs, registry)
+    kind = model.objective(name).traits["predicts"]
+    _check_choices(model, name, choices)
+    if choices is None or pairs is not None:
+        _check_pairs(model, name, len(texts), pairs, registry)
+    documents = []
+    for index, text in enumerate(texts):
+        sentences = tuple(words.findall(text)) if kind == "tags" else (text,)
+        target = () if pairs is None else tuple(words.findall(pairs[index])) if kind == "answer" else (pairs[index],)
+        if choices is not None:  # all with a space before them, which the encoder adds to all but the first
+            target = (f" {choices[index][0]}", *choices[index][1:])
+        labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
+        documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
+    return documents
+
+
+def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
+    """Reject texts without a word."""
     blank = [
         f"{kind} {index + 1}"
         for kind, column in (("text", texts), ("pair", pairs or ()))
@@ -137,14 +200,37 @@ def _documents(
     ]
     if blank:
         raise DataError(Problem(code="empty-prompt", path=blank[0], message="it is empty", valid="at least one word"))
-    kind = objective.traits["predicts"]
-    documents = []
-    for index, text in enumerate(texts):
-        sentences = tuple(words.findall(text)) if kind == "tags" else (text,)
-        target = () if pairs is None else tuple(words.findall(pairs[index])) if kind == "answer" else (pairs[index],)
-        labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
-        documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
-    return documents
+
+
+def _choices(choices: Sequence[str] | Sequence[Sequence[str]] | None, count: int) -> list[tuple[str, ...]] | None:
+    """Return the choices of each text."""
+    if choices is None:
+        return None
+    shared = [choice for choice in choices if isinstance(choice, str)]
+    lists = [tuple(shared)] * count if shared or not choices else [tuple(choice) for choice in choices]
+    if len(lists) != count or 0 < len(shared) < len(choices):
+        message = f"expected choices for each of {count:,} texts, got {len(lists):,} lists"
+        raise SpecError(Problem(code="choices", path="choices", message=message, valid="a list for all, or for each"))
+    for number, names in enumerate(lists, start=1):
+        if len(set(names)) < max(2, len(names)) or not all(name.strip() for name in names):
+            message, valid = f"got {join_names(map(repr, names)) or 'none'}", "two or more, none empty or twice"
+            raise SpecError(Problem(code="choices", path=f"text {number}", message=message, valid=valid))
+    return lists
+
+
+def _check_choices(model: Model, name: str, choices: Sequence[Sequence[str]] | None) -> None:
+    """Require choices if and only if the objective chooses, as many as in its training."""
+    expects = model.objective(name).traits["predicts"] == "choice"
+    if expects != (choices is not None):
+        message = f"a model that was trained for {name} {'needs' if expects else 'has no use for'} choices"
+        valid = "two or more `choices` (--choice), as many as in training" if expects else "texts without choices"
+        raise SpecError(Problem(code="choices", path="choices", message=message, valid=valid))
+    nodes = [node for node in as_list(model.spec["objective"]) if node["name"] == name]
+    expected = nodes[0].get("choices") if nodes else None
+    for number, names in enumerate(choices or (), start=1):
+        if expected is not None and len(names) != expected:
+            message = f"got {len(names)} choices, but {name} was trained with {expected}"
+            raise SpecError(Problem(code="choices", path=f"text {number}", message=message, valid=str(expected)))
 
 
 def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | None, registry: Registry) -> None:
@@ -163,6 +249,48 @@ def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | Non
     if pairs is not None and len(pairs) != count:
         message = f"expected the second text of each of {count:,} texts, got {len(pairs):,}"
         raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid=f"{count:,} texts"))
+
+
+def _by_likelihood(
+    model: Model,
+    texts: Sequence[str],
+    pairs: Sequence[str] | None,
+    choices: Sequence[Sequence[str]] | None,
+    examples: Sequence[LabelledText],
+    objective: str | None,
+    template: str | None,
+    normalize: Normalize,
+    batch: int,
+) -> list[TextPrediction]:
+    """Return the label of each text that a language model finds most likely after the examples."""
+    if objective is not None:
+        message, valid = "a language model predicts labels by their likelihood", "no `objective` beside examples"
+        raise SpecError(Problem(code="unused-option", path="objective", message=message, valid=valid))
+    names = list(dict.fromkeys(example.label for example in examples))
+    labels = _choices(names, len(texts)) if choices is None else choices
+    assert labels is not None
+    queries = [LabelledText(text, pair=pairs[index] if pairs else "") for index, text in enumerate(texts)]
+    with evaluation_mode(model), torch.inference_mode():
+        scores = label_likelihoods(
+            model, queries, labels, examples, template=template, normalize=normalize, batch=batch
+        )
+    return [
+        _as_label(query, dict(zip(row, values.tolist(), strict=True)), values.softmax(-1).tolist())
+        for query, row, values in zip(queries, labels, scores, strict=True)
+    ]
+
+
+def _as_label(query: LabelledText, likelihoods: dict[str, float], shares: Sequence[float]) -> TextPrediction:
+    best = max(likelihoods, key=likelihoods.__getitem__)
+    probabilities = dict(zip(likelihoods, shares, strict=True))
+    return TextPrediction(
+        text=query.text,
+        pair=query.pair or None,
+        label=best,
+        probability=probabilities[best],
+        probabilities=probabilities,
+        log_likelihoods=likelihoods,
+    )
 
 
 def _predictions(model: Model, name: str, documents: Sequence[Document], skipped: Counter[str]) -> Sequence[Prediction]:

@@ -9,8 +9,6 @@ from typing import Final, NamedTuple, final
 from paribus.errors import Problem, SpecError
 
 TEMPLATE: Final = "{text} : {label}"
-PAIR_TEMPLATE: Final = "{text} {pair} : {label}"
-CHOICE_TEMPLATE: Final = "{text} {label}"
 _FIELD: Final = re.compile(r"(\{text\}|\{pair\}|\{label\})")
 
 
@@ -30,7 +28,7 @@ class FewShotFormat:
     last, so that a model can score what follows the prompt.
     """
 
-    def __init__(self, template: str, separator: str, path: str = "template") -> None:
+    def __init__(self, template: str, separator: str = "\n", path: str = "template") -> None:
         """`path`: place of the template in error messages."""
         pieces = _FIELD.split(template)
         counts = [pieces.count(field) for field in ("{text}", "{label}", "{pair}")]
@@ -40,6 +38,23 @@ class FewShotFormat:
         self.separator = separator
         self.reads_pairs = counts[2] > 0
         self._pieces = pieces[:-2]
+
+    @classmethod
+    def of(
+        cls, template: str | None, separator: str = "\n", *, pairs: bool, endings: bool, path: str = "template"
+    ) -> FewShotFormat:
+        """Return the format with a template, or None for the one of classes, or of `endings`, which continue the text.
+
+        The template has a place for the second texts of `pairs`, and for no others.
+        """
+        if template is None:
+            template = "{text}" + " {pair}" * pairs + (" {label}" if endings else " : {label}")
+        layout = cls(template, separator, path)
+        if pairs != layout.reads_pairs:
+            message = f"got {template!r} for {('single texts', 'pairs')[pairs]}"
+            valid = "{pair} in a template for pairs only"
+            raise SpecError(Problem(code="invalid-template", path=path, message=message, valid=valid))
+        return layout
 
     def example(self, example: LabelledText) -> str:
         """Return an example with its label."""

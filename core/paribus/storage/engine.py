@@ -36,6 +36,7 @@ UNHASHED: Final = frozenset(
         "inference/attention_maps",
         "inference/embed",
         "inference/fill_mask",
+        "inference/label_likelihood",
         "inference/predict",
     )
 )

@@ -179,13 +179,13 @@ def test_prompts_that_do_not_fit_have_a_reason_and_others_a_value(measure: Calla
 
 def test_choices_of_a_question_are_its_labels(measure: Callable[..., Values], model: Model) -> None:
     questions = [
-        Document("1", ("The sun",), ("is hot.", "runs."), labels=(0,)),
-        Document("2", ("My cat",), ("is blue.", "sleeps."), labels=(1,)),
+        Document("1", ("The sun",), (" is hot.", "runs."), labels=(0,)),
+        Document("2", ("My cat",), (" is blue.", "sleeps."), labels=(1,)),
     ]
     values = measure(corpus_of(questions, questions, provides="choices"), shots=(0,))
     hits = 0
     for question in questions:
-        scores = [log_likelihood(model, question.text, f" {choice}") for choice in question.target]
+        scores = [log_likelihood(model, question.text, f" {choice.strip()}") for choice in question.target]
         hits += scores.index(max(scores)) == question.labels[0]
     assert (values["accuracy.k0"], values["chance"]) == (hits / 2, 0.5)
 

@@ -287,3 +287,73 @@ def test_what_cannot_be_predicted_is_refused(
 ) -> None:
     with raises_problem(ParibusError, code, *values):
         paribus.predict(randomised(*words), "A text.", *pairs, **options)
+
+
+QUESTION, ENDINGS = "The sun rises.", ("It is hot.", "A cat.", "Then it sets.")
+CHOOSING = {
+    "choose": ("bert-tiny", "objective={name: choose, choices: 3}", "corpus={name: continuations, choices: 3}"),
+    "choose-causal": (
+        "gpt-tiny", "objective={name: choose-causal, choices: 3}", "corpus={name: continuations, choices: 3}"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_the_best_choice_is_that_of_the_scores_of_each_choice_alone(name: str, randomised: Randomised) -> None:
+    """Against a forward pass of `[cls] context [sep] choice [sep]`, or of `[bos] context [sep] choice [cls]`."""
+    model = randomised(*CHOOSING[name], "dims.length=120")
+    (prediction,) = paribus.predict(model, QUESTION, choices=ENDINGS)
+    assert model.text is not None
+    marks = model.text.vocabulary.specials
+    start, end = (marks["cls"], marks["sep"]) if name == "choose" else (marks["bos"], marks["cls"])
+    scores = []
+    for ending in ENDINGS:
+        first, second = model.text.encode(QUESTION), model.text.encode(f" {ending}")
+        ids = [start, *first, marks["sep"], *second, end]
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        stream = Stream(torch.tensor([ids]), segments=torch.tensor([segments]))
+        with torch.inference_mode():
+            hidden = model.eval().topology.run({"body": stream}, "body").hidden
+            place = hidden[:, 0 if name == "choose" else -1]
+            scores.append(float(model.objective(name).logits(place, model.topology.embedding.unembed)))
+    shares = torch.tensor(scores).softmax(-1).tolist()
+    assert prediction.label == ENDINGS[scores.index(max(scores))]
+    assert prediction.probabilities == pytest.approx(dict(zip(ENDINGS, shares, strict=True)), abs=1e-5)
+    assert prediction.probability == max(prediction.probabilities.values())  # type: ignore[union-attr]  # checked above
+
+
+@TRUNCATED
+@pytest.mark.thorough
+def test_predicted_choices_have_the_accuracy_of_the_evaluation(randomised: Randomised) -> None:
+    model = randomised(*CHOOSING["choose"], "dims.length=120")
+    data = paribus.data(model.spec)
+    corpus = paribus.installed().get("corpus", "continuations")(choices=3)
+    documents = list(corpus.documents("val"))
+    texts = [document.text for document in documents]
+    choices = [[choice.strip() for choice in document.target] for document in documents]
+    predictions = paribus.predict(model, texts, choices=choices, batch=7)
+    hits = [
+        prediction.label == row[int(document.labels[0])]
+        for prediction, row, document in zip(predictions, choices, documents, strict=True)
+    ]
+    assert sum(hits) / len(hits) == pytest.approx(evaluate(model, data)["val/choose/accuracy"], abs=1e-6)
+
+
+REFUSED_CHOICES = {
+    "no choices": (CHOOSING["choose"], {}, "choices", ("choose",)),
+    "too few": (CHOOSING["choose"], {"choices": ("a", "b")}, "choices", ("2", "3")),
+    "one twice": (CHOOSING["choose"], {"choices": ("a", "b", "a")}, "choices", ("text 1",)),
+    "an empty one": (CHOOSING["choose"], {"choices": ("a", "b", " ")}, "choices", ("text 1",)),
+    "two lists for one text": (CHOOSING["choose"], {"choices": [["a", "b", "c"]] * 2}, "choices", ("1", "2")),
+    "for a class": (TASKS["classes"], {"choices": ("a", "b"), "objective": "classify"}, "choices", ("classify",)),
+    "a template for a head": (TASKS["classes"], {"template": "{text}{label}"}, "unused-option", ("template",)),
+}
+
+
+@pytest.mark.parametrize(("words", "options", "code", "values"), REFUSED_CHOICES.values(), ids=REFUSED_CHOICES)
+def test_choices_that_do_not_fit_the_model_are_refused(
+    words: tuple[str, ...], options: dict[str, Any], code: str, values: tuple[str, ...], randomised: Randomised
+) -> None:
+    length = () if any(word.startswith("dims") for word in words) else ("dims.length=120",)
+    with raises_problem(ParibusError, code, *values):
+        paribus.predict(randomised(*words, *length), "A text.", **options)
