@@ -42,7 +42,7 @@ class FewShotTask(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """Texts to answer, with the examples before each of them in random order of choice."""
+    """Texts to answer, with the examples that were drawn for each of them."""
 
     queries: Sequence[Example]
     drawn: Sequence[Sequence[Example]]

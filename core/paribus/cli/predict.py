@@ -15,6 +15,7 @@ from paribus.cli.example_file import read_examples
 from paribus.errors import EXIT_OK, DataError, Problem, join_names
 
 if TYPE_CHECKING:
+    from paribus import Pixels
     from paribus.inference.predict import TextPrediction
 
 COLUMNS: Final = "text,pair"
@@ -55,6 +56,11 @@ WIDTH: Final = 60  # characters of a text in a table
     default="none",
     help="For a language model: divide the log-likelihood of a label by its number of tokens or bytes.",
 )
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path),
+    help="For a model of images: .npy file of pixels from 0 to 255, (images, height, width) or with channels last.",
+)
 @click.option("--objective", help="Objective whose prediction is asked for; default: the first that has one.")
 @click.option(
     "--split",
@@ -74,8 +80,8 @@ def verb(
     pair: str | None,
     file: Path | None,
     columns: str | None,
-    choices: tuple[str, ...],
     examples: Path | None,
+    images: Path | None,
     store: Path,
     as_json: bool,
     **options: Any,
@@ -90,8 +96,10 @@ def verb(
     """
     import paribus
 
-    inputs = _inputs(texts, pair, file, columns)
-    options["choices"] = _one_of(inputs.choices, choices or None)
+    if images is not None and (texts or file is not None):
+        raise click.UsageError("--images replaces TEXT and --file")
+    inputs = _inputs(texts, pair, file, columns) if images is None else Inputs(_read_images(images))
+    options["choices"] = _one_of(inputs.choices, options["choices"] or None)
     options["examples"] = None if examples is None else read_examples(examples)
     loaded = load_named_model(session, model, store)
     with warnings.catch_warnings(record=True) as caught:
@@ -111,9 +119,26 @@ def verb(
 class Inputs(NamedTuple):
     """Texts, with the second text and the choices of each if there are any."""
 
-    texts: list[str]
+    texts: list[str] | list[Pixels]
     pairs: list[str] | None = None
     choices: list[list[str]] | None = None
+
+
+def _read_images(path: Path) -> list[Pixels]:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _no_images(path, f"it cannot be read: {error}") from error
+    if not isinstance(array, np.ndarray) or array.ndim not in (3, 4) or not len(array):
+        raise _no_images(path, f"it has an array of the shape {getattr(array, 'shape', '(none)')}")
+    return list(array)
+
+
+def _no_images(path: Path, message: str) -> DataError:
+    valid = "a .npy file with an array (images, height, width) or (images, height, width, channels)"
+    return DataError(Problem(code="not-an-image", location=str(path), message=message, valid=valid))
 
 
 def _one_of(listed: list[list[str]] | None, given: Sequence[str] | None) -> Sequence[str] | list[list[str]] | None:

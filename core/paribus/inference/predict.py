@@ -17,6 +17,7 @@ from paribus.assembly.devices import move_batch
 from paribus.datamodule.token_store import encode_documents
 from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
 from paribus.inference.label_likelihood import Example, as_examples, label_likelihoods
+from paribus.inference.prediction_inputs import Choices, Inputs, Texts, as_choices, as_inputs
 from paribus.inference.prompts import require_text, resolve_model
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
@@ -24,7 +25,7 @@ from paribus.parts.batch import Batch
 from paribus.parts.few_shot_prompt import LabelledText
 from paribus.parts.label_scores import Normalize
 from paribus.registry import Registry, installed
-from paribus.slots.corpus import Document
+from paribus.slots.corpus import Document, image_document
 from paribus.slots.objective import Prediction
 from paribus.specs.training_rules import provides
 
@@ -66,10 +67,10 @@ class TextPrediction:
 
 def predict(  # noqa: PLR0913  # one keyword for each option
     model: Model | str | Path,
-    texts: str | Sequence[str],
+    texts: Texts,
     pairs: str | Sequence[str] | None = None,
     *,
-    choices: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    choices: Choices | None = None,
     examples: Sequence[Example] | None = None,
     template: str | None = None,
     normalize: Normalize = "none",
@@ -86,6 +87,8 @@ def predict(  # noqa: PLR0913  # one keyword for each option
     model was trained for; by default the first that predicts something of a whole text. Where words are tagged, or make
     up an answer, punctuation marks are words too; with `split="spaces"`, words are what is between spaces.
 
+    Images are arrays of pixels, for a model that was trained on images of this size.
+
     `choices` are continuations of every text, or a list of them for each text, for a model that was trained for
     multiple choice. A language model reads `examples`, (text, label), in its prompt, formatted by `template`, and
     predicts the label with the highest log-likelihood, or the highest per token or byte of the label (`normalize`). Its
@@ -93,50 +96,40 @@ def predict(  # noqa: PLR0913  # one keyword for each option
     """
     classes = registry or installed()
     model = resolve_model(model, classes)
-    text_list = [texts] if isinstance(texts, str) else list(texts)
-    pair_list = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"got {batch}", valid="≥ 1"))
-    _check_texts(text_list, pair_list)
-    choice_lists = _choices(choices, len(text_list))
-    if examples is not None or (choice_lists is not None and objective is None and not _predicting(model, "choice")):
-        return _by_likelihood(
-            model,
-            text_list,
-            pair_list,
-            choice_lists,
-            as_examples(examples or ()),
-            objective,
-            template,
-            normalize,
-            batch,
-        )
-    if template is not None or normalize != "none":
-        option, valid = "normalize" if template is None else "template", "examples or choices for a language model"
-        message = "it formats the prompt of a language model, and the model predicts by a head of its own"
-        raise SpecError(Problem(code="unused-option", path=option, message=message, valid=valid))
-    objective_name = _objective(model, objective)
+    inputs = as_inputs(texts, pairs, choices)
+    _check_unused("examples", examples is not None and inputs.images is not None, "images have no prompt")
+    if examples is not None or (inputs.choices and objective is None and not _predicting(model, "choice")):
+        _check_unused("objective", objective is not None, "the likelihood of labels needs no objective")
+        return _by_likelihood(model, inputs, as_examples(examples or ()), template, normalize, batch)
+    for option, is_set in (("template", template is not None), ("normalize", normalize != "none")):
+        _check_unused(option, is_set, "the model predicts by a head of its own, not by the likelihood of labels")
     words = NO_SPACE if split == "spaces" else WORD
-    documents = _documents(model, objective_name, text_list, pair_list, choice_lists, words, classes)
+    return _by_head(model, inputs, _objective(model, objective), words, batch, classes)
+
+
+def _check_unused(option: str, is_set: bool, reason: str) -> None:
+    if is_set:
+        raise SpecError(Problem(code="unused-option", path=option, message=reason, valid=f"no `{option}`"))
+
+
+def _by_head(
+    model: Model, inputs: Inputs, objective: str, words: re.Pattern[str], batch: int, registry: Registry
+) -> list[TextPrediction]:
+    """Return what the head of an objective predicts."""
+    documents = _documents(model, objective, inputs, words, registry)
     predictions: list[Prediction] = []
     skipped: Counter[str] = Counter()
     with evaluation_mode(model), torch.inference_mode():
         for start in range(0, len(documents), batch):
-            predictions += _predictions(model, objective_name, documents[start : start + batch], skipped)
+            predictions += _predictions(model, objective, documents[start : start + batch], skipped)
     for reason, tokens in skipped.items():
         if tokens:
-            warnings.warn(f"{tokens:,} {reason}", stacklevel=2)
-    names = _class_names(model, objective_name)
-    return [
-        _as_text(
-            prediction,
-            text,
-            None if pair_list is None else pair_list[index],
-            names if choice_lists is None else choice_lists[index],
-            words,
-        )
-        for index, (prediction, text) in enumerate(zip(predictions, text_list, strict=True))
-    ]
+            warnings.warn(f"{tokens:,} {reason}", stacklevel=3)
+    pairs: Sequence[str | None] = inputs.pairs or [None] * len(documents)
+    names = inputs.choices or [_class_names(model, objective)] * len(documents)
+    return [_as_text(*row, words) for row in zip(predictions, inputs.texts, pairs, names, strict=True)]
 
 
 def _predicting(model: Model, kind: str | None = None) -> list[str]:
@@ -165,57 +158,47 @@ def _objective(model: Model, requested: str | None) -> str:
     )
 
 
-def _documents(
-    model: Model,
-    name: str,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    choices: Sequence[Sequence[str]] | None,
-    words: re.Pattern[str],
-    registry: Registry,
-) -> list[Document]:
-    """Return the texts as documents of a corpus, with labels that mean nothing."""
+def _documents(model: Model, name: str, inputs: Inputs, words: re.Pattern[str], registry: Registry) -> list[Document]:
+    """Return the inputs as documents of a corpus, with labels that mean nothing."""
+    reads_images = require_text(model).tokenizer.traits.get("modality", "text") == "images"
+    if reads_images != (inputs.images is not None):
+        kinds = ("texts", "images")
+        message = f"a model that was trained for {name} on {kinds[reads_images]} reads no {kinds[not reads_images]}"
+        raise SpecError(Problem(code="other-modality", path="images", message=message, valid=kinds[reads_images]))
+    if inputs.images is not None:
+        _check_size(model, inputs.images[0].size)
+        return [image_document(*row, 0) for row in zip(inputs.texts, inputs.images, strict=True)]
     kind = model.objective(name).traits["predicts"]
-    _check_choices(model, name, choices)
-    if choices is None or pairs is not None:
-        _check_pairs(model, name, len(texts), pairs, registry)
+    _check_choices(model, name, inputs.choices)
+    if inputs.choices is None or inputs.pairs is not None:
+        _check_pairs(model, name, len(inputs.texts), inputs.pairs, registry)
     documents = []
-    for index, text in enumerate(texts):
+    for index, text in enumerate(inputs.texts):
         sentences = tuple(words.findall(text)) if kind == "tags" else (text,)
-        target = () if pairs is None else tuple(words.findall(pairs[index])) if kind == "answer" else (pairs[index],)
-        if choices is not None:  # all with a space before them, which the encoder adds to all but the first
-            target = (f" {choices[index][0]}", *choices[index][1:])
+        target = _target(inputs, index, words if kind == "answer" else None)
         labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
         documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
     return documents
 
 
-def _check_texts(texts: Sequence[str], pairs: Sequence[str] | None) -> None:
-    """Reject texts without a word."""
-    blank = [
-        f"{kind} {index + 1}"
-        for kind, column in (("text", texts), ("pair", pairs or ()))
-        for index, text in enumerate(column)
-        if not text.strip()
-    ]
-    if blank:
-        raise DataError(Problem(code="empty-prompt", path=blank[0], message="it is empty", valid="at least one word"))
+def _target(inputs: Inputs, index: int, words: re.Pattern[str] | None) -> tuple[str, ...]:
+    """Return the target of a document: choices, or the second text, in words if an answer lies in it."""
+    if inputs.choices is not None:  # all with a space before them, which the encoder adds to all but the first
+        first, *others = inputs.choices[index]
+        return (f" {first}", *others)
+    if inputs.pairs is None:
+        return ()
+    return (inputs.pairs[index],) if words is None else tuple(words.findall(inputs.pairs[index]))
 
 
-def _choices(choices: Sequence[str] | Sequence[Sequence[str]] | None, count: int) -> list[tuple[str, ...]] | None:
-    """Return the choices of each text."""
-    if choices is None:
-        return None
-    shared = [choice for choice in choices if isinstance(choice, str)]
-    lists = [tuple(shared)] * count if shared or not choices else [tuple(choice) for choice in choices]
-    if len(lists) != count or 0 < len(shared) < len(choices):
-        message = f"expected choices for each of {count:,} texts, got {len(lists):,} lists"
-        raise SpecError(Problem(code="choices", path="choices", message=message, valid="a list for all, or for each"))
-    for number, names in enumerate(lists, start=1):
-        if len(set(names)) < max(2, len(names)) or not all(name.strip() for name in names):
-            message, valid = f"got {join_names(map(repr, names)) or 'none'}", "two or more, none empty or twice"
-            raise SpecError(Problem(code="choices", path=f"text {number}", message=message, valid=valid))
-    return lists
+def _check_size(model: Model, values: int) -> None:
+    """Require images with as many values as in training."""
+    expected = model.topology.embedding.values_per_example or int(model.spec["dims"]["length"])
+    if values != expected:
+        message = f"an image has {values:,} values, but those of the training had {expected:,}"
+        raise DataError(
+            Problem(code="image-size-mismatch", path="images", message=message, valid="images of that size")
+        )
 
 
 def _check_choices(model: Model, name: str, choices: Sequence[Sequence[str]] | None) -> None:
@@ -253,23 +236,17 @@ def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | Non
 
 def _by_likelihood(
     model: Model,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    choices: Sequence[Sequence[str]] | None,
+    inputs: Inputs,
     examples: Sequence[LabelledText],
-    objective: str | None,
     template: str | None,
     normalize: Normalize,
     batch: int,
 ) -> list[TextPrediction]:
     """Return the label of each text that a language model finds most likely after the examples."""
-    if objective is not None:
-        message, valid = "a language model predicts labels by their likelihood", "no `objective` beside examples"
-        raise SpecError(Problem(code="unused-option", path="objective", message=message, valid=valid))
     names = list(dict.fromkeys(example.label for example in examples))
-    labels = _choices(names, len(texts)) if choices is None else choices
-    assert labels is not None
-    queries = [LabelledText(text, pair=pairs[index] if pairs else "") for index, text in enumerate(texts)]
+    labels = inputs.choices or as_choices(names, len(inputs.texts)) or ()
+    pairs = inputs.pairs or [""] * len(inputs.texts)
+    queries = [LabelledText(text, pair=pair) for text, pair in zip(inputs.texts, pairs, strict=True)]
     with evaluation_mode(model), torch.inference_mode():
         scores = label_likelihoods(
             model, queries, labels, examples, template=template, normalize=normalize, batch=batch

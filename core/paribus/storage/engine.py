@@ -38,6 +38,7 @@ UNHASHED: Final = frozenset(
         "inference/fill_mask",
         "inference/label_likelihood",
         "inference/predict",
+        "inference/prediction_inputs",
     )
 )
 """Files of the engine that cannot change a number of a record."""

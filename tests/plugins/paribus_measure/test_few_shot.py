@@ -117,7 +117,7 @@ def test_the_answer_is_the_label_with_the_highest_likelihood(
 
 def test_examples_are_balanced_distinct_and_from_the_training_split(evaluated: MeasuredModel) -> None:
     task = read_task(Animals(), ())
-    prompts = draw_prompts(evaluated, task, task.val * 30, 7)
+    prompts = draw_prompts(evaluated, task, [*task.val] * 30, 7)
     for drawn in prompts.drawn:
         assert len({example.text for example in drawn}) == 7
         assert {example.text.text for example in drawn} <= {document.text for document in TRAIN}

@@ -1,6 +1,7 @@
 """Documents of several labelled texts."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.fixtures.problems import raises_problem
@@ -10,7 +11,7 @@ from paribus_probe.groups import Groups
 from paribus_text.dates import Dates
 from paribus_text.in_context import InContext
 
-SMALL = {"examples": 40, "held_out": 10}
+SMALL: Any = {"examples": 40, "held_out": 10}
 
 
 def small_groups() -> Groups:
@@ -27,7 +28,7 @@ def true_class(text: str) -> int:
 
 def test_each_document_names_the_classes_consistently_and_in_its_own_way() -> None:
     corpus = InContext(source=small_groups, shots=12, **SMALL)
-    namings = Counter()
+    namings: Counter[tuple[str, ...]] = Counter()
     for document in corpus.documents("train"):
         pairs = lines(document.text)
         assert len(pairs) == 12
@@ -40,7 +41,7 @@ def test_each_document_names_the_classes_consistently_and_in_its_own_way() -> No
 
 
 def test_fixed_names_are_those_of_the_source() -> None:
-    corpus = InContext(source=small_groups, shots=5, labels="fixed", **SMALL)
+    corpus = InContext(source=small_groups, shots=5, names="fixed", **SMALL)
     for document in corpus.documents("val"):
         assert all(label == ("AA", "BB", "CC")[true_class(text)] for text, label in lines(document.text))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 Cli = Callable[..., Any]
@@ -130,3 +131,19 @@ def test_a_missing_file_of_examples_is_reported(tmp_path: Path, cli: Cli) -> Non
     result = cli("predict", "nowhere", "A text", "--examples", str(tmp_path / "none.csv"))
     assert result.code == 4
     assert "none.csv" in result.err
+
+
+def test_images_are_read_from_an_array(tmp_path: Path, cli: Cli) -> None:
+    model, path = str(tmp_path / "model"), tmp_path / "images.npy"
+    words = ("dims.width=16", "dims.layers=1", "dims.heads=2", "data.batch=8", "data.validation=8")
+    assert cli("train", "vit-tiny", *words, "trainer.max_steps=1", "--save", model).code == 0
+    np.save(path, np.zeros((2, 16, 16), np.uint8))
+    lines = [json.loads(line) for line in cli("predict", model, "--images", str(path), "--json").out.splitlines()]
+    assert [line["text"] for line in lines] == ["image 1", "image 2"]
+    assert lines[0]["probabilities"] == lines[1]["probabilities"]
+    np.save(path, np.zeros((16, 16), np.uint8))
+    result = cli("predict", model, "--images", str(path))
+    assert "error[not-an-image]" in result.err
+    assert cli("predict", model, "A text", "--images", str(path)).code == 2
+    (tmp_path / "broken.npy").write_text("no array")
+    assert "error[not-an-image]" in cli("predict", model, "--images", str(tmp_path / "broken.npy")).err

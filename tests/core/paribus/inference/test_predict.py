@@ -357,3 +357,51 @@ def test_choices_that_do_not_fit_the_model_are_refused(
     length = () if any(word.startswith("dims") for word in words) else ("dims.length=120",)
     with raises_problem(ParibusError, code, *values):
         paribus.predict(randomised(*words, *length), "A text.", **options)
+
+
+@pytest.fixture(scope="module")
+def vision() -> Model:
+    model = paribus.assemble(paribus.spec("vit-tiny", "dims.width=16", "dims.layers=1", "dims.heads=2"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)) * 0.3)
+    return model
+
+
+def test_classes_of_images_are_those_of_a_forward_pass(vision: Model) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 16, 16)).astype(np.uint8)
+    predictions = paribus.predict(vision, images, batch=2)
+    with torch.inference_mode():
+        stream = Stream(torch.from_numpy(images.reshape(5, -1)))
+        hidden = vision.eval().topology.run({"body": stream}, "body").hidden[:, 0]
+        shares = vision.objective("image-classify").logits(hidden, vision.topology.embedding.unembed).softmax(-1)
+    for prediction, row, number in zip(predictions, shares.tolist(), range(1, 6), strict=True):
+        assert list((prediction.probabilities or {}).values()) == pytest.approx(row, abs=1e-5)
+        assert prediction.text == f"image {number}"
+    one, other = paribus.predict(vision, [images[0][..., None], images[1][..., None].astype(float)])
+    assert (one.label, other.label) == (predictions[0].label, predictions[1].label)
+
+
+REFUSED_IMAGES: dict[str, tuple[Any, dict[str, Any], str, tuple[str, ...]]] = {
+    "a text": ("A text.", {}, "other-modality", ("images", "texts")),
+    "another size": (np.zeros((1, 8, 8), np.uint8), {}, "image-size-mismatch", ("64", "256")),
+    "two sizes": ([np.zeros((16, 16), np.uint8), np.zeros((8, 8), np.uint8)], {}, "image-size-mismatch", ("images",)),
+    "a vector": ([np.zeros(256, np.uint8)], {}, "not-an-image", ("image 1",)),
+    "fractions": (np.full((1, 16, 16), 0.5), {}, "not-an-image", ("image 1", "float64")),
+    "large values": (np.full((1, 16, 16), 300), {}, "not-an-image", ("image 1",)),
+    "choices": (np.zeros((1, 16, 16), np.uint8), {"choices": ["a", "b"]}, "unused-option", ("images",)),
+    "examples": (np.zeros((1, 16, 16), np.uint8), {"examples": [("a", "b")]}, "unused-option", ("examples",)),
+}
+
+
+@pytest.mark.parametrize(("images", "options", "code", "values"), REFUSED_IMAGES.values(), ids=REFUSED_IMAGES)
+def test_what_is_no_image_of_the_training_is_refused(
+    images: Any, options: dict[str, Any], code: str, values: tuple[str, ...], vision: Model
+) -> None:
+    with raises_problem(ParibusError, code, *values):
+        paribus.predict(vision, images, **options)
+
+
+def test_a_model_of_texts_reads_no_images(randomised: Randomised) -> None:
+    with raises_problem(ParibusError, "other-modality", "classify"):
+        paribus.predict(randomised(*TASKS["classes"]), np.zeros((1, 16, 16), np.uint8))
