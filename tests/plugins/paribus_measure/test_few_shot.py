@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import pytest
@@ -13,6 +14,8 @@ import paribus
 from paribus import Corpus, CorpusTraits, Document, SpecError, Split
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
+from paribus.planning.api import fingerprint
+from paribus.registry import index
 from paribus.train.measures import MeasuredModel, measured_model
 from paribus_measure.few_shot import FewShot
 from paribus_measure.few_shot_task import draw_prompts, read_task
@@ -239,3 +242,16 @@ def test_a_head_that_scores_no_tokens_gives_a_reason() -> None:
     spec = paribus.spec("gpt-tiny", *TINY, CORPUS, head, "measure=[{name: few-shot, shots: [0]}]")
     values = paribus.measure(paribus.assemble(spec), paribus.data(spec))
     assert "does not score" in values.unmeasured["val/few-shot/accuracy.k0"]
+
+
+def test_the_identity_of_a_trial_covers_the_files_of_a_measured_corpus(tmp_path: Path) -> None:
+    path = tmp_path / "films.csv"
+    corpus = f"{{name: table, path: [{path}], label: label, names: [bad, good]}}"
+    spec = paribus.spec("gpt-tiny", *TINY, CORPUS, f"measure=[{{name: few-shot, corpus: {corpus}}}]")
+    digests = []
+    for label in ("good", "bad", "good"):
+        path.write_text("text,label\n" + "".join(f"film {number},{label}\n" for number in range(40)))
+        digests.append(fingerprint(spec, index()))
+    assert digests[0] == digests[2] != digests[1]
+    other = paribus.spec("gpt-tiny", *TINY, CORPUS)
+    assert fingerprint(other, index()) not in digests

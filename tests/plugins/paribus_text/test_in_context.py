@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.fixtures.problems import raises_problem
 
+import paribus
 from paribus import SpecError
 from paribus_probe.groups import Groups
 from paribus_text.dates import Dates
@@ -71,3 +72,27 @@ def test_a_template_replaces_the_format_of_a_line() -> None:
 def test_only_corpora_with_named_classes_are_accepted() -> None:
     with pytest.raises(ValueError, match="classes that have names"):
         InContext(source=Dates)
+
+
+def test_with_marks_only_labels_are_predicted() -> None:
+    options: Any = {"source": small_groups, "shots": 4, "template": "{text} : {label}", **SMALL}
+    marked, whole = InContext(predicted="labels", **options), InContext(**options)
+    for document, text in zip(marked.documents("train"), whole.documents("train"), strict=True):
+        pieces = [*document.sentences, *document.target]
+        assert pieces[::2] == [f"{line} :" for line, _ in lines(text.text)]
+        assert pieces[1::2] == [label for _, label in lines(text.text)]
+        assert document.labels == (1, 0, 1, 0, 1, 0, 1)
+    assert marked.fingerprint() != whole.fingerprint()
+
+
+def test_a_decoder_trains_on_documents_of_both_kinds() -> None:
+    small = ("dims.width=16", "dims.layers=1", "dims.heads=2", "dims.length=40", "data.batch=8", "tokenizer=symbols")
+    corpus = "corpus={name: in-context, shots: 6, examples: 40, held_out: 10, source: {name: groups, examples: 60}}"
+    paribus.data(paribus.spec("gpt-tiny", corpus, *small))
+    completion = "objective={name: completion, separator: false, stop: false, marks: true}"
+    spec = paribus.spec("gpt-tiny", corpus, "corpus.predicted=labels", completion, *small)
+    batch = next(iter(paribus.data(spec).val_dataloader()))
+    labels = batch.targets["completion"]["labels"]
+    assert int((labels != paribus.IGNORED).sum(1).min()) == 6
+    with raises_problem(SpecError, "does-not-fit", "pairs"):
+        paribus.spec("gpt-tiny", corpus, completion, *small)
