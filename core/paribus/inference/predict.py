@@ -128,7 +128,7 @@ def _by_head(
         if tokens:
             warnings.warn(f"{tokens:,} {reason}", stacklevel=3)
     pairs: Sequence[str | None] = inputs.pairs or [None] * len(documents)
-    names = inputs.choices or [_class_names(model, objective)] * len(documents)
+    names: Sequence[Sequence[str]] = inputs.choices or [_class_names(model, objective)] * len(documents)
     return [_as_text(*row, words) for row in zip(predictions, inputs.texts, pairs, names, strict=True)]
 
 
