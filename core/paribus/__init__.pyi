@@ -56,9 +56,14 @@ from .parts.context import Pair as Pair
 from .parts.context import ScoreFunctions as ScoreFunctions
 from .parts.context import State as State
 from .parts.context import States as States
+from .parts.few_shot_prompt import FewShotFormat as FewShotFormat
+from .parts.few_shot_prompt import LabelledText as LabelledText
 from .parts.heads import Heads as Heads
 from .parts.heads import RootMeanSquare as RootMeanSquare
 from .parts.heads import ScoreOptions as ScoreOptions
+from .parts.label_scores import encode_labels as encode_labels
+from .parts.label_scores import label_problem as label_problem
+from .parts.label_scores import label_scores as label_scores
 from .parts.random_draws import Draw as Draw
 from .parts.shape import Cost as Cost
 from .parts.shape import Load as Load

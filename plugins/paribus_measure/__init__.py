@@ -8,6 +8,7 @@ from paribus import Measure, hookimpl, registered
 from paribus_measure.associative_recall import AssociativeRecall as recall
 from paribus_measure.attention_entropy import AttentionEntropy as entropy
 from paribus_measure.effective_span import EffectiveSpan as span
+from paribus_measure.few_shot import FewShot as few_shot
 from paribus_measure.induction_score import InductionScore as induction
 from paribus_measure.length_extrapolation import LengthExtrapolation as extrapolation
 from paribus_measure.position_sensitivity import PositionSensitivity as positions

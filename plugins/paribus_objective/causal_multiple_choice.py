@@ -19,7 +19,7 @@ from paribus import (
     labels_of,
 )
 from paribus_objective import choices as choice_texts
-from paribus_objective import class_head
+from paribus_objective import class_head, predictions
 
 
 @final
@@ -41,6 +41,7 @@ class CausalMultipleChoice(Objective):
         "options_from_corpus": {"choices": "same"},
         "separates": True,
         "unembeds": False,
+        "predicts": "choice",
     }
     example_count = choice_texts.example_count
     example_lengths = choice_texts.example_lengths
@@ -53,6 +54,7 @@ class CausalMultipleChoice(Objective):
     head_positions = choice_texts.head_positions
     metrics = class_head.accuracy
     update_metrics = class_head.update_metrics
+    predict = predictions.predict_classes
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from paribus import (
     Vocabulary,
     labels_of,
 )
-from paribus_objective import class_head, labelled
+from paribus_objective import class_head, labelled, predictions
 
 
 @final
@@ -49,6 +49,7 @@ class ImageClassification(Objective):
         "needs": ["labels"],
         "options_from_corpus": {"classes": "least"},
         "unembeds": False,
+        "predicts": "class",
     }
     roles: ClassVar[Mapping[str, Role]] = {"head.weight": "head"}
     logits = class_head.logits
@@ -58,6 +59,7 @@ class ImageClassification(Objective):
     head_positions = class_head.one_position
     metrics = class_head.accuracy
     update_metrics = class_head.update_metrics
+    predict = predictions.predict_classes
 
     def __init__(
         self,

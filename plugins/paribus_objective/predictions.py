@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,9 +11,6 @@ from torch import Tensor
 from paribus import IGNORED, ForwardPass, Prediction, Tokens, TrainingExamples
 from paribus_objective import labelled
 from paribus_objective.segments import MARKS, SegmentLayout, truncated_lengths
-
-if TYPE_CHECKING:
-    pass
 
 
 class HasClasses(Protocol):

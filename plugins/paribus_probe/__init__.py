@@ -9,6 +9,7 @@ from paribus_probe.agreement import Agreement as agreement
 from paribus_probe.associative_recall import AssociativeRecall as recall
 from paribus_probe.copy import Copy as copy
 from paribus_probe.dyck import Dyck as dyck
+from paribus_probe.groups import Groups as groups
 from paribus_probe.induction import Induction as induction
 from paribus_probe.list_operations import ListOperations as listops
 from paribus_probe.modular_addition import ModularAddition as mod_add

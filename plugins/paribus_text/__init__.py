@@ -17,6 +17,7 @@ from paribus_text.dates import Dates as dates
 from paribus_text.digits import Digits as digits
 from paribus_text.follows import Follows as follows
 from paribus_text.glue import Glue as glue
+from paribus_text.in_context import InContext as in_context
 from paribus_text.message_catalogues import MessageCatalogues as gettext
 from paribus_text.multiple_choice import MultipleChoice as multiple_choice
 from paribus_text.overlap import Overlap as overlap

@@ -45,7 +45,7 @@ def trial_info(spec: Mapping[str, Any], model: ModelParts) -> TrialInfo:
         objective = model.objectives[node["name"]]
         assert isinstance(objective, Objective)
         names += [f"{node['name']}/{name}" for name in dict.fromkeys((*objective.terms, *objective.metrics()))]
-    return TrialInfo(tuple(names), spec["dims"]["length"], max_length(model.topology))
+    return TrialInfo(tuple(names), spec["dims"]["length"], max_length(model.topology), spec["seed"])
 
 
 def max_length(topology: Topology) -> int | None:

@@ -289,6 +289,7 @@ _PREDICTIONS: Final[Mapping[str, str]] = {
     "tags": "a tag for each word",
     "score": "a number",
     "answer": "the answer in a second text",
+    "choice": "the best of several continuations",
 }
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "visibility": lambda value: _VISIBILITY.get(value, ""),

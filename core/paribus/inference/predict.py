@@ -12,15 +12,20 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 import torch
 
+from paribus.assembly.build import as_list
 from paribus.assembly.devices import move_batch
 from paribus.datamodule.token_store import encode_documents
 from paribus.errors import DataError, Problem, SpecError, closest_match, join_names
+from paribus.inference.label_likelihood import Example, as_examples, label_likelihoods
+from paribus.inference.prediction_inputs import Choices, Inputs, Texts, as_choices, as_inputs
 from paribus.inference.prompts import require_text, resolve_model
 from paribus.models.evaluate import evaluation_mode
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
+from paribus.parts.few_shot_prompt import LabelledText
+from paribus.parts.label_scores import Normalize
 from paribus.registry import Registry, installed
-from paribus.slots.corpus import Document
+from paribus.slots.corpus import Document, image_document
 from paribus.slots.objective import Prediction
 from paribus.specs.training_rules import provides
 
@@ -45,9 +50,10 @@ class TextPrediction:
 
     text: str
     pair: str | None = None
-    label: str | None = None  # the most probable class
+    label: str | None = None  # the most probable class, or the best choice
     probability: float | None = None  # of that class
-    probabilities: dict[str, float] | None = None  # of all classes, by name
+    probabilities: dict[str, float] | None = None  # of all classes, by name, or of all choices
+    log_likelihoods: dict[str, float] | None = None  # of labels after a prompt, in nats, normalized if requested
     tags: tuple[WordTag, ...] | None = None  # of each word
     score: float | None = None  # of a regression; of an answer, how much higher it scores than no answer
     answer: str | None = None  # part of the pair's second text; empty: there is none
@@ -59,57 +65,91 @@ class TextPrediction:
         return document if self.tags is None else {**document, "tags": [tag._asdict() for tag in self.tags]}
 
 
-def predict(
+def predict(  # noqa: PLR0913  # one keyword for each option
     model: Model | str | Path,
-    texts: str | Sequence[str],
+    texts: Texts,
     pairs: str | Sequence[str] | None = None,
     *,
+    choices: Choices | None = None,
+    examples: Sequence[Example] | None = None,
+    template: str | None = None,
+    normalize: Normalize = "none",
     objective: str | None = None,
     split: Literal["words", "spaces"] = "words",
     batch: int = BATCH,
     registry: Registry | None = None,
 ) -> list[TextPrediction]:
-    """Return what a trained model predicts for each text: a class, tags of its words, a number, or an answer.
+    """Return what a trained model predicts for each text: a class, tags of its words, a number, an answer, or the best
+    of several choices.
 
     `pairs` has the second text of each, for a model that was trained on pairs; of a question, it is the context with
     the answer. Long texts are truncated, or divided into examples, as in training. `objective` is one of those that the
     model was trained for; by default the first that predicts something of a whole text. Where words are tagged, or make
     up an answer, punctuation marks are words too; with `split="spaces"`, words are what is between spaces.
+
+    Images are arrays of pixels, for a model that was trained on images of this size.
+
+    `choices` are continuations of every text, or a list of them for each text, for a model that was trained for
+    multiple choice. A language model reads `examples`, (text, label), in its prompt, formatted by `template`, and
+    predicts the label with the highest log-likelihood, or the highest per token or byte of the label (`normalize`). Its
+    `choices` are the labels; by default those of the examples. Without examples, they are endings of the text.
     """
     classes = registry or installed()
     model = resolve_model(model, classes)
-    objective_name = _objective(model, objective)
-    text_list = [texts] if isinstance(texts, str) else list(texts)
-    pair_list = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
-    words = NO_SPACE if split == "spaces" else WORD
-    documents = _documents(model, objective_name, text_list, pair_list, words, classes)
     if batch < 1:
         raise SpecError(Problem(code="out-of-range", path="batch", message=f"got {batch}", valid="≥ 1"))
+    inputs = as_inputs(texts, pairs, choices)
+    _check_unused("examples", examples is not None and inputs.images is not None, "images have no prompt")
+    if examples is not None or (inputs.choices and objective is None and not _predicting(model, "choice")):
+        _check_unused("objective", objective is not None, "the likelihood of labels needs no objective")
+        return _by_likelihood(model, inputs, as_examples(examples or ()), template, normalize, batch)
+    for option, is_set in (("template", template is not None), ("normalize", normalize != "none")):
+        _check_unused(option, is_set, "the model predicts by a head of its own, not by the likelihood of labels")
+    words = NO_SPACE if split == "spaces" else WORD
+    return _by_head(model, inputs, _objective(model, objective), words, batch, classes)
+
+
+def _check_unused(option: str, is_set: bool, reason: str) -> None:
+    if is_set:
+        raise SpecError(Problem(code="unused-option", path=option, message=reason, valid=f"no `{option}`"))
+
+
+def _by_head(
+    model: Model, inputs: Inputs, objective: str, words: re.Pattern[str], batch: int, registry: Registry
+) -> list[TextPrediction]:
+    """Return what the head of an objective predicts."""
+    documents = _documents(model, objective, inputs, words, registry)
     predictions: list[Prediction] = []
     skipped: Counter[str] = Counter()
     with evaluation_mode(model), torch.inference_mode():
         for start in range(0, len(documents), batch):
-            predictions += _predictions(model, objective_name, documents[start : start + batch], skipped)
+            predictions += _predictions(model, objective, documents[start : start + batch], skipped)
     for reason, tokens in skipped.items():
         if tokens:
-            warnings.warn(f"{tokens:,} {reason}", stacklevel=2)
-    names = _class_names(model, objective_name)
-    return [
-        _as_text(prediction, text, None if pair_list is None else pair_list[index], names, words)
-        for index, (prediction, text) in enumerate(zip(predictions, text_list, strict=True))
-    ]
+            warnings.warn(f"{tokens:,} {reason}", stacklevel=3)
+    pairs: Sequence[str | None] = inputs.pairs or [None] * len(documents)
+    names: Sequence[Sequence[str]] = inputs.choices or [_class_names(model, objective)] * len(documents)
+    return [_as_text(*row, words) for row in zip(predictions, inputs.texts, pairs, names, strict=True)]
+
+
+def _predicting(model: Model, kind: str | None = None) -> list[str]:
+    """Return the names of the trained objectives that predict, or that predict what `kind` says."""
+    kinds = {name: model.objective(name).traits.get("predicts") for name in model.trained}
+    return [name for name, predicted in kinds.items() if predicted and kind in (None, predicted)]
 
 
 def _objective(model: Model, requested: str | None) -> str:
     """Return the name of the trained objective that predicts."""
-    predicting = [name for name in model.trained if model.objective(name).traits.get("predicts")]
+    predicting = _predicting(model)
     if requested is None and predicting:
         return predicting[0]
     if requested in predicting:
         return str(requested)
     if requested is None or requested in model.trained:
         message = f"a model that was trained for {requested or join_names(model.trained)} predicts nothing of a text"
-        valid = "a model that was trained for a class, tags, a number or answers; `generate`, `fill-mask` or `embed`"
+        valid = (
+            "a model that was trained for a class, tags, a number, answers or choices; `examples` for a language model"
+        )
     else:
         message, valid = f"the model was not trained for `{requested}`", join_names(predicting) or "none"
     suggestion = "" if requested is None else closest_match(requested, predicting)
@@ -118,33 +158,62 @@ def _objective(model: Model, requested: str | None) -> str:
     )
 
 
-def _documents(
-    model: Model,
-    name: str,
-    texts: Sequence[str],
-    pairs: Sequence[str] | None,
-    words: re.Pattern[str],
-    registry: Registry,
-) -> list[Document]:
-    """Return the texts as documents of a corpus, with labels that mean nothing."""
-    objective = model.objective(name)
-    _check_pairs(model, name, len(texts), pairs, registry)
-    blank = [
-        f"{kind} {index + 1}"
-        for kind, column in (("text", texts), ("pair", pairs or ()))
-        for index, text in enumerate(column)
-        if not text.strip()
-    ]
-    if blank:
-        raise DataError(Problem(code="empty-prompt", path=blank[0], message="it is empty", valid="at least one word"))
-    kind = objective.traits["predicts"]
+def _documents(model: Model, name: str, inputs: Inputs, words: re.Pattern[str], registry: Registry) -> list[Document]:
+    """Return the inputs as documents of a corpus, with labels that mean nothing."""
+    reads_images = require_text(model).tokenizer.traits.get("modality", "text") == "images"
+    if reads_images != (inputs.images is not None):
+        kinds = ("texts", "images")
+        message = f"a model that was trained for {name} on {kinds[reads_images]} reads no {kinds[not reads_images]}"
+        raise SpecError(Problem(code="other-modality", path="images", message=message, valid=kinds[reads_images]))
+    if inputs.images is not None:
+        _check_size(model, inputs.images[0].size)
+        return [image_document(*row, 0) for row in zip(inputs.texts, inputs.images, strict=True)]
+    kind = model.objective(name).traits["predicts"]
+    _check_choices(model, name, inputs.choices)
+    if inputs.choices is None or inputs.pairs is not None:
+        _check_pairs(model, name, len(inputs.texts), inputs.pairs, registry)
     documents = []
-    for index, text in enumerate(texts):
+    for index, text in enumerate(inputs.texts):
         sentences = tuple(words.findall(text)) if kind == "tags" else (text,)
-        target = () if pairs is None else tuple(words.findall(pairs[index])) if kind == "answer" else (pairs[index],)
+        target = _target(inputs, index, words if kind == "answer" else None)
         labels = {"tags": (0.0,) * len(sentences), "answer": tuple(map(float, NO_ANSWER))}.get(kind, (0.0,))
         documents.append(Document(f"text {index + 1}", sentences, target, labels=labels))
     return documents
+
+
+def _target(inputs: Inputs, index: int, words: re.Pattern[str] | None) -> tuple[str, ...]:
+    """Return the target of a document: choices, or the second text, in words if an answer lies in it."""
+    if inputs.choices is not None:  # all with a space before them, which the encoder adds to all but the first
+        first, *others = inputs.choices[index]
+        return (f" {first}", *others)
+    if inputs.pairs is None:
+        return ()
+    return (inputs.pairs[index],) if words is None else tuple(words.findall(inputs.pairs[index]))
+
+
+def _check_size(model: Model, values: int) -> None:
+    """Require images with as many values as in training."""
+    expected = model.topology.embedding.values_per_example or int(model.spec["dims"]["length"])
+    if values != expected:
+        message = f"an image has {values:,} values, but those of the training had {expected:,}"
+        raise DataError(
+            Problem(code="image-size-mismatch", path="images", message=message, valid="images of that size")
+        )
+
+
+def _check_choices(model: Model, name: str, choices: Sequence[Sequence[str]] | None) -> None:
+    """Require choices if and only if the objective chooses, as many as in its training."""
+    expects = model.objective(name).traits["predicts"] == "choice"
+    if expects != (choices is not None):
+        message = f"a model that was trained for {name} {'needs' if expects else 'has no use for'} choices"
+        valid = "two or more `choices` (--choice), as many as in training" if expects else "texts without choices"
+        raise SpecError(Problem(code="choices", path="choices", message=message, valid=valid))
+    nodes = [node for node in as_list(model.spec["objective"]) if node["name"] == name]
+    expected = nodes[0].get("choices") if nodes else None
+    for number, names in enumerate(choices or (), start=1):
+        if expected is not None and len(names) != expected:
+            message = f"got {len(names)} choices, but {name} was trained with {expected}"
+            raise SpecError(Problem(code="choices", path=f"text {number}", message=message, valid=str(expected)))
 
 
 def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | None, registry: Registry) -> None:
@@ -163,6 +232,42 @@ def _check_pairs(model: Model, name: str, count: int, pairs: Sequence[str] | Non
     if pairs is not None and len(pairs) != count:
         message = f"expected the second text of each of {count:,} texts, got {len(pairs):,}"
         raise SpecError(Problem(code="no-pairs", path="pair", message=message, valid=f"{count:,} texts"))
+
+
+def _by_likelihood(
+    model: Model,
+    inputs: Inputs,
+    examples: Sequence[LabelledText],
+    template: str | None,
+    normalize: Normalize,
+    batch: int,
+) -> list[TextPrediction]:
+    """Return the label of each text that a language model finds most likely after the examples."""
+    names = list(dict.fromkeys(example.label for example in examples))
+    labels = inputs.choices or as_choices(names, len(inputs.texts)) or ()
+    pairs = inputs.pairs or [""] * len(inputs.texts)
+    queries = [LabelledText(text, pair=pair) for text, pair in zip(inputs.texts, pairs, strict=True)]
+    with evaluation_mode(model), torch.inference_mode():
+        scores = label_likelihoods(
+            model, queries, labels, examples, template=template, normalize=normalize, batch=batch
+        )
+    return [
+        _as_label(query, dict(zip(row, values.tolist(), strict=True)), values.softmax(-1).tolist())
+        for query, row, values in zip(queries, labels, scores, strict=True)
+    ]
+
+
+def _as_label(query: LabelledText, likelihoods: dict[str, float], shares: Sequence[float]) -> TextPrediction:
+    best = max(likelihoods, key=likelihoods.__getitem__)
+    probabilities = dict(zip(likelihoods, shares, strict=True))
+    return TextPrediction(
+        text=query.text,
+        pair=query.pair or None,
+        label=best,
+        probability=probabilities[best],
+        probabilities=probabilities,
+        log_likelihoods=likelihoods,
+    )
 
 
 def _predictions(model: Model, name: str, documents: Sequence[Document], skipped: Counter[str]) -> Sequence[Prediction]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
-    """Return a digest of the text that a spec's corpus and tokenizer read now; this does not import torch."""
+    """Return a digest of the text that a spec's corpus, tokenizer and measures read now; this does not import torch."""
     from paribus.datamodule.corpus_fingerprint import corpus_fingerprint
     from paribus.slots.corpus import Corpus
     from paribus.slots.tokenizer import Tokenizer
@@ -37,7 +37,20 @@ def fingerprint(spec: Mapping[str, Any], index: Index) -> str:
     classes = LazyRegistry(index)
     corpus = corpus_fingerprint(make(classes, "corpus", spec["corpus"], kind=Corpus), cache_folder() / "tokens")
     tokenizer_files = make(classes, "tokenizer", spec["tokenizer"], kind=Tokenizer).external_fingerprint()
-    return digest_json([corpus, tokenizer_files]) if tokenizer_files else corpus
+    measured = [
+        corpus_fingerprint(make(classes, "corpus", node, kind=Corpus), cache_folder() / "tokens")
+        for node in _measured_corpora(spec, index)
+    ]
+    others = [*([tokenizer_files] if tokenizer_files else []), *([measured] if measured else [])]
+    return digest_json([corpus, *others]) if others else corpus
+
+
+def _measured_corpora(spec: Mapping[str, Any], index: Index) -> Iterator[Mapping[str, Any]]:
+    """Yield the corpora that the measures of a spec read."""
+    for node in spec.get("measure") or []:
+        for option in index.find("measure", node["name"]).options:
+            if option.kind.slot == "corpus" and node[option.name] is not None:
+                yield node[option.name]
 
 
 @final
@@ -238,7 +251,7 @@ def _cached_fingerprint(index: Index) -> Callable[[dict[str, Any]], str]:
     digests: dict[str, str] = {}
 
     def digest_of(spec: dict[str, Any]) -> str:
-        key = digest_json([spec["corpus"], spec["tokenizer"]])
+        key = digest_json([spec["corpus"], spec["tokenizer"], spec.get("measure")])
         if key not in digests:
             digests[key] = fingerprint(spec, index)
         return digests[key]

@@ -22,6 +22,7 @@ class TrialInfo(NamedTuple):
     metrics: tuple[str, ...]  # metrics of its evaluation objectives: clm/loss, clm/accuracy
     length: int  # sequence length of an example
     max_length: int | None = None  # longest sequence that the model can read; None: no limit
+    seed: int = 0  # of the trial; equal for all variants of a pair
 
 
 class GeneratedPair(NamedTuple):
@@ -58,6 +59,10 @@ class EvaluatedModel(Protocol):
     @property
     def learning_curve(self) -> Sequence[Mapping[str, float]]:
         """Results of the evaluations so far, the current one last: `step`, `val/clm/loss`, and earlier measures."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        """Return the ids of each text, without special tokens around them."""
         ...
 
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:

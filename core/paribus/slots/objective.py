@@ -142,7 +142,7 @@ class ForwardPass(Protocol):
 class Prediction(NamedTuple):
     """What an objective predicts for a text, or for a pair of texts, by the trait `predicts`."""
 
-    classes: Sequence[float] = ()  # class: the probability of each class
+    classes: Sequence[float] = ()  # class, choice: the probability of each class, or of each choice
     words: Sequence[Sequence[float]] = ()  # tags: the probability of each tag, for each word of the text
     score: float | None = None  # score: a number; answer: how much higher it scores than no answer
     answer: tuple[int, int] | None = None  # answer: first and last word in the second text; -1 and -1: none
@@ -169,7 +169,7 @@ class ObjectiveTraits(Traits, total=False):
     likelihood: bool  # loss is the negative log-likelihood of each token given the tokens before it
     token_terms: list[str]  # terms of the loss whose labels are tokens of the text; the engine counts their frequencies
     squared_error: bool  # loss is a mean squared error, not in nats
-    predicts: Literal["class", "tags", "score", "answer"]  # what `predict` returns; default: it predicts nothing
+    predicts: Literal["class", "tags", "score", "answer", "choice"]  # what `predict` returns; default: nothing
     unembeds: bool  # scores hidden states against a vocabulary; default: True
     teacher: dict[str, str]  # size of the teacher -> option that sets it, if it differs from the model's
     options_from_corpus: dict[

@@ -38,7 +38,9 @@ UNHASHED: Final = frozenset(
         "inference/attention_scores",
         "inference/embed",
         "inference/fill_mask",
+        "inference/label_likelihood",
         "inference/predict",
+        "inference/prediction_inputs",
         "inference/timed_inference",
     )
 )

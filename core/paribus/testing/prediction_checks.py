@@ -105,6 +105,7 @@ KINDS: Final[dict[str, Callable[[Prediction, Tokens], str]]] = {
     "tags": _tags_fault,
     "score": _score_fault,
     "answer": _answer_fault,
+    "choice": _class_fault,
 }
 
 

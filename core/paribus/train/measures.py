@@ -130,6 +130,9 @@ class MeasuredModel:
     def device(self) -> torch.device:
         return self.model.device
 
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        return self.data.encoded.tokenizer.encode_batch(texts)
+
     def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
         source = self.examples(times)
         count = min(examples, source.count, self.data.val_count if times == 1 else source.count)

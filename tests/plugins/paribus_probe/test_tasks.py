@@ -73,6 +73,7 @@ RIGHT: dict[str, Callable[[list[str], list[str]], bool]] = {
     "agreement": lambda text, answer: answer == ["are" if text[1].endswith("s") else "is"],
     "copy": lambda text, answer: answer == text,
     "dyck": lambda text, answer: answer == closing_brackets(text) and bool(answer),
+    "groups": lambda text, answer: not answer and len({(ord(symbol) - ord("a")) // 6 for symbol in text}) == 1,
     "induction": is_induction_answer,
     "listops": lambda text, answer: answer == [str(evaluate_expression(text))],
     "mod-add": lambda text, answer: answer == [str(sum(map(int, text[:-1:2])) % 31)],
@@ -122,6 +123,17 @@ def test_an_example_depends_only_on_seed_split_and_number(name: str) -> None:
     prints = {build_task(name).fingerprint(), build_task(name, seed=1).fingerprint(), many.fingerprint()}
     assert len(prints) == 3
     assert build_task(name).fingerprint() in prints
+
+
+def test_the_class_of_a_text_is_the_group_of_its_symbols() -> None:
+    task = build_task("groups", classes=3, symbols=2, length=3)
+    assert task.classes() == ("AA", "BB", "CC")
+    documents = list(task.documents("train"))
+    assert {document.labels for document in documents} == {(0.0,), (1.0,), (2.0,)}
+    for document in documents:
+        symbols = document.text.split()
+        assert len(symbols) == 3
+        assert {*symbols} <= {*("ab", "cd", "ef")[int(document.labels[0])]}
 
 
 def test_draws_are_the_same_on_every_machine() -> None:

@@ -287,3 +287,121 @@ def test_what_cannot_be_predicted_is_refused(
 ) -> None:
     with raises_problem(ParibusError, code, *values):
         paribus.predict(randomised(*words), "A text.", *pairs, **options)
+
+
+QUESTION, ENDINGS = "The sun rises.", ("It is hot.", "A cat.", "Then it sets.")
+CHOOSING = {
+    "choose": ("bert-tiny", "objective={name: choose, choices: 3}", "corpus={name: continuations, choices: 3}"),
+    "choose-causal": (
+        "gpt-tiny", "objective={name: choose-causal, choices: 3}", "corpus={name: continuations, choices: 3}"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_the_best_choice_is_that_of_the_scores_of_each_choice_alone(name: str, randomised: Randomised) -> None:
+    """Against a forward pass of `[cls] context [sep] choice [sep]`, or of `[bos] context [sep] choice [cls]`."""
+    model = randomised(*CHOOSING[name], "dims.length=120")
+    (prediction,) = paribus.predict(model, QUESTION, choices=ENDINGS)
+    assert model.text is not None
+    marks = model.text.vocabulary.specials
+    start, end = (marks["cls"], marks["sep"]) if name == "choose" else (marks["bos"], marks["cls"])
+    scores = []
+    for ending in ENDINGS:
+        first, second = model.text.encode(QUESTION), model.text.encode(f" {ending}")
+        ids = [start, *first, marks["sep"], *second, end]
+        segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+        stream = Stream(torch.tensor([ids]), segments=torch.tensor([segments]))
+        with torch.inference_mode():
+            hidden = model.eval().topology.run({"body": stream}, "body").hidden
+            place = hidden[:, 0 if name == "choose" else -1]
+            scores.append(float(model.objective(name).logits(place, model.topology.embedding.unembed)))
+    shares = torch.tensor(scores).softmax(-1).tolist()
+    assert prediction.label == ENDINGS[scores.index(max(scores))]
+    assert prediction.probabilities == pytest.approx(dict(zip(ENDINGS, shares, strict=True)), abs=1e-5)
+    assert prediction.probability == max(prediction.probabilities.values())  # type: ignore[union-attr]  # checked above
+
+
+@TRUNCATED
+@pytest.mark.thorough
+def test_predicted_choices_have_the_accuracy_of_the_evaluation(randomised: Randomised) -> None:
+    model = randomised(*CHOOSING["choose"], "dims.length=120")
+    data = paribus.data(model.spec)
+    corpus = paribus.installed().get("corpus", "continuations")(choices=3)
+    documents = list(corpus.documents("val"))
+    texts = [document.text for document in documents]
+    choices = [[choice.strip() for choice in document.target] for document in documents]
+    predictions = paribus.predict(model, texts, choices=choices, batch=7)
+    hits = [
+        prediction.label == row[int(document.labels[0])]
+        for prediction, row, document in zip(predictions, choices, documents, strict=True)
+    ]
+    assert sum(hits) / len(hits) == pytest.approx(evaluate(model, data)["val/choose/accuracy"], abs=1e-6)
+
+
+REFUSED_CHOICES = {
+    "no choices": (CHOOSING["choose"], {}, "choices", ("choose",)),
+    "too few": (CHOOSING["choose"], {"choices": ("a", "b")}, "choices", ("2", "3")),
+    "one twice": (CHOOSING["choose"], {"choices": ("a", "b", "a")}, "choices", ("text 1",)),
+    "an empty one": (CHOOSING["choose"], {"choices": ("a", "b", " ")}, "choices", ("text 1",)),
+    "two lists for one text": (CHOOSING["choose"], {"choices": [["a", "b", "c"]] * 2}, "choices", ("1", "2")),
+    "for a class": (TASKS["classes"], {"choices": ("a", "b"), "objective": "classify"}, "choices", ("classify",)),
+    "a template for a head": (TASKS["classes"], {"template": "{text}{label}"}, "unused-option", ("template",)),
+}
+
+
+@pytest.mark.parametrize(("words", "options", "code", "values"), REFUSED_CHOICES.values(), ids=REFUSED_CHOICES)
+def test_choices_that_do_not_fit_the_model_are_refused(
+    words: tuple[str, ...], options: dict[str, Any], code: str, values: tuple[str, ...], randomised: Randomised
+) -> None:
+    length = () if any(word.startswith("dims") for word in words) else ("dims.length=120",)
+    with raises_problem(ParibusError, code, *values):
+        paribus.predict(randomised(*words, *length), "A text.", **options)
+
+
+@pytest.fixture(scope="module")
+def vision() -> Model:
+    model = paribus.assemble(paribus.spec("vit-tiny", "dims.width=16", "dims.layers=1", "dims.heads=2"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(3)) * 0.3)
+    return model
+
+
+def test_classes_of_images_are_those_of_a_forward_pass(vision: Model) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 16, 16)).astype(np.uint8)
+    predictions = paribus.predict(vision, images, batch=2)
+    with torch.inference_mode():
+        stream = Stream(torch.from_numpy(images.reshape(5, -1)))
+        hidden = vision.eval().topology.run({"body": stream}, "body").hidden[:, 0]
+        shares = vision.objective("image-classify").logits(hidden, vision.topology.embedding.unembed).softmax(-1)
+    for prediction, row, number in zip(predictions, shares.tolist(), range(1, 6), strict=True):
+        assert list((prediction.probabilities or {}).values()) == pytest.approx(row, abs=1e-5)
+        assert prediction.text == f"image {number}"
+    one, other = paribus.predict(vision, [images[0][..., None], images[1][..., None].astype(float)])
+    assert (one.label, other.label) == (predictions[0].label, predictions[1].label)
+
+
+REFUSED_IMAGES: dict[str, tuple[Any, dict[str, Any], str, tuple[str, ...]]] = {
+    "a text": ("A text.", {}, "other-modality", ("images", "texts")),
+    "another size": (np.zeros((1, 8, 8), np.uint8), {}, "image-size-mismatch", ("64", "256")),
+    "two sizes": ([np.zeros((16, 16), np.uint8), np.zeros((8, 8), np.uint8)], {}, "image-size-mismatch", ("images",)),
+    "a vector": ([np.zeros(256, np.uint8)], {}, "not-an-image", ("image 1",)),
+    "fractions": (np.full((1, 16, 16), 0.5), {}, "not-an-image", ("image 1", "float64")),
+    "large values": (np.full((1, 16, 16), 300), {}, "not-an-image", ("image 1",)),
+    "choices": (np.zeros((1, 16, 16), np.uint8), {"choices": ["a", "b"]}, "unused-option", ("images",)),
+    "examples": (np.zeros((1, 16, 16), np.uint8), {"examples": [("a", "b")]}, "unused-option", ("examples",)),
+}
+
+
+@pytest.mark.parametrize(("images", "options", "code", "values"), REFUSED_IMAGES.values(), ids=REFUSED_IMAGES)
+def test_what_is_no_image_of_the_training_is_refused(
+    images: Any, options: dict[str, Any], code: str, values: tuple[str, ...], vision: Model
+) -> None:
+    with raises_problem(ParibusError, code, *values):
+        paribus.predict(vision, images, **options)
+
+
+def test_a_model_of_texts_reads_no_images(randomised: Randomised) -> None:
+    with raises_problem(ParibusError, "other-modality", "classify"):
+        paribus.predict(randomised(*TASKS["classes"]), np.zeros((1, 16, 16), np.uint8))

@@ -22,6 +22,14 @@ def induction(corpus: Any, document: Any) -> Expected:
     return {"target": (symbols[symbols.index(query) + 1],)}
 
 
+def groups(corpus: Any, document: Any, options: Mapping[str, Any]) -> Expected:
+    """The class is the place of the symbols in the alphabet, divided by the number of symbols of a group."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz"
+    names = [*alphabet, *(first + second for first in alphabet for second in alphabet)]
+    places = {names.index(symbol) // options["symbols"] for symbol in document.text.split()}
+    return {"labels": tuple(map(float, places)), "target": ()}
+
+
 def answer(change: Callable[[list[str]], Any]) -> Callable[[Any, Any], Expected]:
     """Return the reference of a task whose answer follows from the symbols before the mark at the end."""
 
@@ -236,6 +244,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "corpus.cloze": cloze,
     "corpus.copy": answer(lambda symbols: symbols),
     "corpus.dyck": dyck,
+    "corpus.groups": groups,
     "corpus.induction": induction,
     "corpus.listops": answer(list_operations),
     "corpus.mod-add": modular_addition,
