@@ -19,7 +19,7 @@ SAMPLE   := docs/examples/paribus-sample
 PARALLEL := -n $(WORKERS) --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help install quickstart test test-thorough numerics test-extras test-matrix test-device test-processors processors-avx2 processors-default test-lowest test-rendering test-slurm test-ray test-launchers lint format docs site parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults measure-faults peers gpu gpu-bundle constraints wheel clean
+.PHONY: help install quickstart test test-thorough numerics test-extras test-matrix test-device test-processors processors-avx2 processors-default test-lowest test-rendering test-slurm test-ray test-launchers lint format docs site frozen-text parity baselines error-rates results bench bench-peers slow test-seeds test-faults faults measure-faults peers gpu gpu-bundle constraints wheel clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -86,7 +86,7 @@ test-launchers: $(VENV)/.installed-test-ray  ## with Ray installed: one study th
 lint: $(VENV)/.installed-dev  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	MYPYPATH=$(SAMPLE) $(BIN)/mypy $(shell find core plugins tests benchmarks -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u) docs/*.py $(SAMPLE)/*/
+	MYPYPATH=$(SAMPLE) $(BIN)/mypy $(shell find core plugins tests benchmarks tools -name '*.py' 2>/dev/null | cut -d/ -f1 | sort -u) docs/*.py $(SAMPLE)/*/
 	$(BIN)/lint-imports
 
 format: $(VENV)/.installed-dev  ## let ruff format and fix what it can
@@ -98,6 +98,9 @@ docs: $(VENV)/.installed  ## write docs/components.md and docs/traits.md anew
 
 site: $(VENV)/.installed-docs  ## build the documentation site in build/site; a warning fails it
 	$(BIN)/python docs/build_site.py
+
+frozen-text: $(VENV)/.installed  ## write the text of python-docs anew, from .venv's Python: another one makes records stale
+	$(BIN)/python tools/freeze_python_docs.py
 
 parity: $(VENV)/.installed-test  ## compare converted models with transformers, and write docs/parity.md
 	PARIBUS_PARITY_TABLE=docs/parity.md $(PYTEST) tests/hf_parity $(ARGS)

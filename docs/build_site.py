@@ -33,7 +33,7 @@ PICTURE: Final = re.compile(
 )
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 PAGES: Final = ("*.md", "ablations/*/*.md", "benchmarks/*.md", "docs/**/*.md")
-OTHERS: Final = ("LICENSE", "CITATION.cff", "pyproject.toml", "docs/images/*", "docs/site.css")
+OTHERS: Final = ("LICENSE", "NOTICE", "CITATION.cff", "pyproject.toml", "docs/images/*", "docs/site.css")
 
 
 def main() -> int:

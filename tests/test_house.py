@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
-SOURCE_ROOTS = ("core", "plugins", "tests", "benchmarks")
+SOURCE_ROOTS = ("core", "plugins", "tests", "benchmarks", "tools")
 
 
 def pyproject() -> dict[str, Any]:
@@ -87,9 +87,10 @@ def test_import_linter_covers_every_package() -> None:
 def test_the_citation_agrees_with_the_package() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert [citation[key] for key in ("version", "license", "authors", "keywords")] == [
-        project[key] for key in ("version", "license", "authors", "keywords")
+    assert [citation[key] for key in ("version", "authors", "keywords")] == [
+        project[key] for key in ("version", "authors", "keywords")
     ]
+    assert project["license"] == f"{citation['license']} AND Python-2.0"  # the second is of a text that a wheel carries
     assert citation["cff-version"] == "1.2.0"
 
 
@@ -147,7 +148,7 @@ def test_the_wheel_has_every_source_file(wheel: set[str]) -> None:
         path.relative_to(root).as_posix()
         for root in (ROOT / "core", ROOT / "plugins")
         for path in root.rglob("*")
-        if path.suffix in {".py", ".yaml", ".txt"} or path.name == "py.typed"
+        if path.suffix in {".py", ".yaml", ".txt", ".gz"} or path.name == "py.typed"
     }
     assert sources - wheel == set()
 

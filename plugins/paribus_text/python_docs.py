@@ -1,4 +1,4 @@
-"""Corpus of the language reference that ships with CPython."""
+"""Corpus of the language reference of CPython 3.11."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paribus_text.reference import Reference
 
 @final
 class PythonDocs(Corpus):
-    """The topics of `pydoc_data`, about 65 thousand words that every machine with Python has; one document per topic.
+    """The topics of the language reference of CPython 3.11, about 65 thousand words; one document per topic.
 
-    The text differs between versions of Python, and so does its fingerprint. Topics repeat sections of each other: a
-    paragraph remains in the smallest topic that has it, otherwise held-out text would be in the training split as well.
-    The corpus is large enough to rank mechanisms, and too small to show scaling.
+    The text is in this package, with its licence, so that it is the same for every version of Python. Topics repeat
+    sections of each other: a paragraph remains in the smallest topic that has it, otherwise held-out text would be in
+    the training split as well. The corpus is large enough to rank mechanisms, and too small to show scaling.
     """
 
     traits: ClassVar[CorpusTraits] = {"provides": ["sentences", "documents"]}

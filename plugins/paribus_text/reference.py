@@ -1,4 +1,4 @@
-"""Topics of the language reference that ships with CPython, as paragraphs, without repetitions."""
+"""Topics of the language reference of CPython 3.11, as paragraphs, without repetitions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 from paribus import Split, code_fingerprint
-from paribus_text.docstrings import docstrings as read_docstrings
+from paribus_text.frozen_text import read_frozen_text
 from paribus_text.holdout import digest, hold_out
 from paribus_text.sentences import paragraphs, sentences
 
 _UNDERLINE = re.compile(r"\n[*=\-~^\"']{3,}[ \t]*(?=\n|$)")
 _HYPHEN = re.compile(r"(?<=[a-z]-)\n\s*(?=[a-z])")  # a line break within a compound word
 _MINIMUM_REPEAT = 60  # characters; a shorter paragraph may repeat by chance
-_FILES = ("reference", "docstrings", "holdout", "sentences")  # whose code determines the text
+_FILES = ("reference", "frozen_text", "holdout", "sentences")  # whose code determines the text
 
 
 class Paragraph(NamedTuple):
@@ -84,10 +84,8 @@ class Reference:
         return frozenset[str]().union(*(hold_out(group, self._share) for group in groups.values()))
 
     def _texts(self) -> dict[str, str]:
-        from pydoc_data.topics import topics
-
-        texts = {name: text.replace("\r\n", "\n") for name, text in topics.items()}
-        return texts | read_docstrings() if self._docstrings else texts
+        names = ("topics", "docstrings") if self._docstrings else ("topics",)
+        return {name: text for file in names for name, text in read_frozen_text(file).items()}
 
     def _distinct(self, texts: Mapping[str, str]) -> list[Topic]:
         """Return a topic for each text, sorted by name, without repeated paragraphs."""

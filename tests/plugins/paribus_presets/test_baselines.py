@@ -132,7 +132,7 @@ def table(rows: list[MeasuredLoss]) -> str:
         "# Baselines of tiny presets",
         "",
         "Each row is one command: a loss on the validation split, and that of the unigram baseline, which predicts the",
-        "frequencies of the labels. The text ships with Python, or is drawn. Written by `make baselines`. A slow test "
+        "frequencies of the labels. The text is in the package, or is drawn. Written by `make baselines`. A slow test "
         "requires",
         f"every loss to be {UNIGRAM_TOLERANCE} nats lower than its baseline, except those that are marked.",
         "",

@@ -2,12 +2,11 @@
 
 import subprocess
 import sys
-import sysconfig
-from pathlib import Path
 
 import pytest
 
 from paribus import Document
+from paribus_text import reference
 from paribus_text.python_docs import PythonDocs
 
 CORPUS = PythonDocs()
@@ -61,11 +60,10 @@ def test_torch_and_tokenizers_are_not_imported() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_docstrings_are_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_paths", lambda: {"stdlib": str(tmp_path)})
-    for letter in "ab":
-        (tmp_path / f"{letter}.py").write_text(f'"""About the module {letter}. It does nothing."""')
-        (tmp_path / f"of_{letter}.py").write_text('"""As another has it."""')
+def test_docstrings_are_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {f"module {letter}": f"About the module {letter}. It does nothing." for letter in "ab"}
+    texts |= {f"module of_{letter}": "As another has it." for letter in "ab"}
+    monkeypatch.setattr(reference, "read_frozen_text", {"topics": {}, "docstrings": texts}.__getitem__)
     corpus = PythonDocs(docstrings=True)
     result = {document.name: document for document in [*corpus.documents("train"), *corpus.documents("val")]}
     assert {"module a", "module b"} < set(result)
