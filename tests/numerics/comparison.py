@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 SHOWN: Final = 60  # letters of a value
+IDENTITIES: Final = ("result data corpus",)  # with the code of a component; other documents give other losses
 CERTIFICATE: Final = re.compile(r"(?:.*: )?result certificate (\S+)")  # a place in it, and its key
 
 
@@ -48,13 +49,20 @@ def compare(
         if name in old.failures and name in new.new and name in new.trials:
             notes.append(f"{name} is new, and not compared: {old.failures[name]}")
         elif name in old.failures or name in new.failures:
-            before, now = (results.failures.get(name, "no error") for results in (old, new))
-            differences.append(Difference(name, "error", before, now, 1))
+            errors = (results.failures.get(name, "no error") for results in (old, new))
+            differences.append(Difference(name, "error", *errors, 1))
         else:
             added = added_evidence(old.trials[name], new.trials[name])
             notes += [f"{name}: the certificate has `{key}` since, which is not compared" for key in added]
-            kept = {place: value for place, value in new.trials[name].items() if _evidence(place) not in added}
-            difference = first_difference(name, old.trials[name], kept)
+            before, now = (
+                {
+                    place: value
+                    for place, value in trial.items()
+                    if place not in IDENTITIES and _evidence(place) not in added
+                }
+                for trial in (old.trials[name], new.trials[name])
+            )
+            difference = first_difference(name, before, now)
             differences += [] if difference is None else [difference]
     return differences, notes
 

@@ -199,6 +199,14 @@ def test_the_first_difference_is_named_with_all_digits() -> None:
     assert "0.10000000000000002" in difference_table([difference])
 
 
+def test_a_corpus_of_other_code_is_no_difference_of_the_engine() -> None:
+    old, new = ({"decoder": {"result data corpus": code, "loss at step 1": "0x1.0p+0"}} for code in ("a", "b"))
+    assert compare(results(old), results(new)) == ([], [])
+    new["decoder"]["result data tokens"] = "c"
+    (difference,), _ = compare(results(old), results(new))
+    assert difference.place == "result data tokens"
+
+
 def test_a_place_that_is_missing_differs() -> None:
     (difference,), _ = compare(results({"decoder": {"a": 1, "b": 2}}), results({"decoder": {"a": 1}}))
     assert difference[:4] == ("decoder", "b", "2", "none")
