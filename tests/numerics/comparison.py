@@ -49,20 +49,13 @@ def compare(
         if name in old.failures and name in new.new and name in new.trials:
             notes.append(f"{name} is new, and not compared: {old.failures[name]}")
         elif name in old.failures or name in new.failures:
-            errors = (results.failures.get(name, "no error") for results in (old, new))
-            differences.append(Difference(name, "error", *errors, 1))
+            before, now = (results.failures.get(name, "no error") for results in (old, new))
+            differences.append(Difference(name, "error", before, now, 1))
         else:
             added = added_evidence(old.trials[name], new.trials[name])
             notes += [f"{name}: the certificate has `{key}` since, which is not compared" for key in added]
-            before, now = (
-                {
-                    place: value
-                    for place, value in trial.items()
-                    if place not in IDENTITIES and _evidence(place) not in added
-                }
-                for trial in (old.trials[name], new.trials[name])
-            )
-            difference = first_difference(name, before, now)
+            kept = {place: value for place, value in new.trials[name].items() if _evidence(place) not in added}
+            difference = first_difference(name, old.trials[name], kept)
             differences += [] if difference is None else [difference]
     return differences, notes
 
@@ -83,6 +76,7 @@ def first_difference(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) 
     """Return the first place at which the values of a trial differ."""
     missing = object()
     places = [place for place in {**old, **new} if old.get(place, missing) != new.get(place, missing)]
+    places = [place for place in places if place not in IDENTITIES]
     if not places:
         return None
     before, now = (_shown(values[places[0]]) if places[0] in values else "none" for values in (old, new))

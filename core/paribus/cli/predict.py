@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from paribus.cli.console import Session, load_named_model, note, out, read_texts, store_option, table
 from paribus.cli._example_file import read_examples
+from paribus.cli.console import Session, load_named_model, note, out, read_texts, store_option, table
 from paribus.errors import EXIT_OK, DataError, Problem, join_names
 
 if TYPE_CHECKING:
