@@ -337,6 +337,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "likelihood": lambda value: "gives the likelihood of a text: perplexity, bits per byte" if value else "",
     "token_terms": lambda value: f"predicts tokens of the text: {', '.join(value)}" if value else "",
     "squared_error": lambda value: "measures a squared error" if value else "",
+    "other_corpus": lambda value: f"evaluates the objectives on the corpus of its option `{value}`" if value else "",
     "own_tokens": lambda value: "runs the model on inputs of its own" if value else "",
     "score_terms": lambda value: "" if value == 1 else f"{value} terms share the scale of the scores",
 }

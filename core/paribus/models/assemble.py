@@ -183,13 +183,23 @@ def build_data(spec: Spec, classes: Classes, text: EncodedCorpus) -> Data:
 def longer_examples(spec: Spec, classes: Classes, data: Data, times: int) -> Examples:
     """Return validation examples that are `times` as long, from new draws of the corpus or from its text."""
     corpus = make(classes, "corpus", spec["corpus"], kind=Corpus)
-    is_drawn = "longer" in corpus.traits.get("provides", [])
-    tokens: Tokens = data.encoded.val
-    if is_drawn:
-        tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer, data.encoded.classes)
-    evaluate, length = spec.get("evaluate") or spec["objective"], times * spec["dims"]["length"]
-    longer_spec = {**spec, "dims": {**spec["dims"], "length": length}, "objective": evaluate, "evaluate": None}
-    objectives = build(longer_spec, classes, data.encoded.vocabulary, KERNELS).objectives
+    if "longer" not in corpus.traits.get("provides", []):
+        return _evaluated_examples(spec, classes, data, data.encoded.val, times * spec["dims"]["length"])
+    tokens = encode_documents(corpus.longer_documents(times), data.encoded.tokenizer, data.encoded.classes)
+    return _evaluated_examples(spec, classes, data, tokens, times * spec["dims"]["length"])
+
+
+def examples_of_corpus(spec: Spec, classes: Classes, data: Data, corpus: Corpus) -> Examples:
+    """Return the examples that the validation split of another corpus gives, with the tokenizer of the data."""
+    tokens = encode_documents(corpus.documents("val"), data.encoded.tokenizer, data.encoded.classes)
+    return _evaluated_examples(spec, classes, data, tokens, spec["dims"]["length"])
+
+
+def _evaluated_examples(spec: Spec, classes: Classes, data: Data, tokens: Tokens, length: int) -> Examples:
+    """Return examples of `length` tokens, as the objectives of the evaluation form and corrupt them."""
+    evaluate = spec.get("evaluate") or spec["objective"]
+    evaluated_spec = {**spec, "dims": {**spec["dims"], "length": length}, "objective": evaluate, "evaluate": None}
+    objectives = build(evaluated_spec, classes, data.encoded.vocabulary, KERNELS).objectives
     return data.examples(tokens, _named(objectives, as_list(evaluate)), length)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
+from paribus.specs.training_rules import needs_are_met
 from paribus.specs.tree import get_path
 
 
@@ -109,6 +111,19 @@ def measure_fits_the_model(facts: SpecView) -> Iterator[Violation]:
         reason, valid = _misfit(facts, measure)
         if reason:
             yield Violation("does-not-fit", measure.keys, reason, valid)
+
+
+def objectives_read_other_corpora(facts: SpecView) -> Iterator[Violation]:
+    """Require that the objectives can read each corpus on which a measure evaluates them."""
+    for measure in facts.measures:
+        option = measure.entry.traits.get("other_corpus")
+        corpus = facts.options_of(measure).get(str(option))
+        if isinstance(corpus, Mapping):
+            evaluated, spec = facts.evaluated or facts.objectives, {**facts.spec, "corpus": corpus, "from": None}
+            other = replace(facts, spec=spec, objectives=evaluated, evaluated=(), measures=())
+            for rule in (needs_are_met, tokenizer_reads_the_corpus, options_match_the_corpus):
+                for fault in rule(other):
+                    yield fault._replace(keys=(*measure.keys, option), message=f"{measure}: {fault.message}")
 
 
 def _misfit(facts: SpecView, measure: NamedComponent) -> tuple[str, str]:

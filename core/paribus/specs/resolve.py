@@ -65,6 +65,7 @@ RULES: Final[tuple[Rule, ...]] = (
     data_rules.embedding_has_a_vocabulary,
     data_rules.options_match_the_corpus,
     data_rules.measure_fits_the_model,
+    data_rules.objectives_read_other_corpora,
 )
 UNSEEN: Final = (
     "dropout",

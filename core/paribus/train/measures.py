@@ -7,23 +7,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from paribus.assembly.components import Classes, make
 from paribus.assembly.forward_pass import BatchForward
 from paribus.assembly.metric_names import trial_info
-from paribus.datamodule.data import VALIDATION, Data
+from paribus.datamodule.data import VALIDATION, Data, order
 from paribus.datamodule.examples import Examples
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import Problem, SpecError
-from paribus.models.assemble import longer_examples
+from paribus.models.assemble import examples_of_corpus, longer_examples
 from paribus.models.evaluate import compute_metrics, evaluation_mode, to_device
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Shape
 from paribus.random_keys import key32
+from paribus.slots.corpus import Corpus
 from paribus.slots.measure import GeneratedPair, Measure, TrialInfo
 from paribus.slots.tokenizer import Vocabulary
 
@@ -100,7 +102,15 @@ def measured_model(
     spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
 ) -> MeasuredModel:
     """Return the model of a spec with its data, as measures read it."""
-    return MeasuredModel(model, data, partial(longer_examples, spec, classes, data), writer)
+    former = ExampleFormer(partial(longer_examples, spec, classes, data), partial(examples_of_corpus, spec, classes, data))
+    return MeasuredModel(model, data, former, writer)
+
+
+class ExampleFormer(NamedTuple):
+    """Functions that form examples of a spec besides those of its validation split."""
+
+    longer: Callable[[int], Examples]
+    of_corpus: Callable[[Corpus], Examples]
 
 
 @final
@@ -108,11 +118,11 @@ class MeasuredModel:
     """A model with its data; implements `slots.measure.EvaluatedModel`."""
 
     def __init__(
-        self, model: Model, data: Data, longer: Callable[[int], Examples], writer: Writer | None = None
+        self, model: Model, data: Data, former: ExampleFormer, writer: Writer | None = None
     ) -> None:
         self.model = model
         self.data = data
-        self._longer = longer
+        self._former = former
         self._writer = writer
         self.learning_curve: Sequence[Point] = ()
         self.trial: TrialInfo = trial_info(model.spec, model.assembled)
@@ -133,13 +143,18 @@ class MeasuredModel:
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[int]]:
         return self.data.encoded.tokenizer.encode_batch(texts)
 
-    def batches(self, examples: int, *, times: int = 1) -> Iterator[Batch]:
-        source = self.examples(times)
-        count = min(examples, source.count, self.data.val_count if times == 1 else source.count)
+    def batches(self, examples: int, *, times: int = 1, corpus: Corpus | None = None) -> Iterator[Batch]:
+        if corpus is not None:
+            assert times == 1, "examples of another corpus are as long as in training"
+            source = self._former.of_corpus(corpus)
+            index = torch.from_numpy(np.sort(order(0, VALIDATION, source.count)[:examples]))
+        else:
+            source = self.examples(times)
+            index = torch.arange(min(examples, source.count, self.data.val_count if times == 1 else source.count))
         size = min(self.data.batch_size, max(1, MAX_WEIGHTS // self._weight_bytes(times)))
-        for start in range(0, count, size):
-            index = torch.arange(start, min(start + size, count))
-            yield to_device(source.batch(Draw(0, VALIDATION, index)), self.model)
+        for rows in index.split(size):
+            if len(rows):  # `split` of an empty tensor is one empty tensor
+                yield to_device(source.batch(Draw(0, VALIDATION, rows)), self.model)
 
     def _weight_bytes(self, times: int) -> int:
         """Return the bytes of the attention weights of all layers for one example, in float32."""
@@ -151,7 +166,7 @@ class MeasuredModel:
     def examples(self, times: int) -> Examples:
         """Return the validation split in examples `times` as long; made once."""
         if times not in self._examples:
-            self._examples[times] = self.data.val_examples if times == 1 else self._longer(times)
+            self._examples[times] = self.data.val_examples if times == 1 else self._former.longer(times)
         return self._examples[times]
 
     def metrics(self, batches: Iterable[Batch]) -> dict[str, float]:

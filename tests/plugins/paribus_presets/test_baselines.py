@@ -18,20 +18,20 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 TABLE: Final = "PARIBUS_BASELINES_TABLE"
 COMMANDS: Final = (
-    "bert-tiny trainer.max_steps=600",
+    "bert-tiny corpus.docstrings=true corpus.held_out=0.2 dims.length=128 data.validation=1024 data.batch=16 placement=pre "
+    "optimizer.lr=4e-3 trainer.max_steps=3000",  # pairs of sentences take more text, and more steps, than tokens
     "albert-tiny trainer.max_steps=600",
     "roberta-tiny trainer.max_steps=400",
-    "scibert-tiny trainer.max_steps=600",
+    "scibert-tiny objective=mlm trainer.max_steps=600",  # next sentences as in the row of BERT
     "flaubert-tiny trainer.max_steps=400",
     "xlm-r-tiny trainer.max_steps=400",
     "xlm-t-tiny trainer.max_steps=400",
     "spanbert-tiny trainer.max_steps=400",
     "bigbird-tiny trainer.max_steps=400",
     "deberta-tiny trainer.max_steps=400",
-    "deberta-v3-tiny trainer.max_steps=400",
-    "econberta-tiny trainer.max_steps=600",
-    "electra-tiny trainer.max_steps=600",
-    "electra-tiny position=rope placement=pre optimizer.lr=4e-3 trainer.max_steps=1500",
+    "deberta-v3-tiny trainer.max_steps=800",
+    "econberta-tiny trainer.max_steps=1300",
+    "electra-tiny position=rope optimizer.lr=4e-3 trainer.max_steps=1000",
     "xlnet-tiny trainer.max_steps=400",
     "crammed-bert-tiny trainer.max_steps=400",
     "modernbert-tiny trainer.max_steps=400",
@@ -65,13 +65,8 @@ COMMANDS: Final = (
     "bytenet-tiny trainer.max_steps=400",
     "vit-tiny trainer.max_steps=200",
 )
-REPORTED: Final = (  # heads of two classes that need not learn so soon
-    ("bert-tiny trainer.max_steps=600", "val/nsp/loss"),
-    ("scibert-tiny trainer.max_steps=600", "val/nsp/loss"),
-    ("electra-tiny trainer.max_steps=600", "val/rtd/detection"),
-    ("deberta-v3-tiny trainer.max_steps=400", "val/rtd/detection"),
-    ("econberta-tiny trainer.max_steps=600", "val/rtd/detection"),
-)
+PAIRS: Final = 500  # held out, at least
+ACCURACY: Final = 0.7  # of the next sentences among them, at least
 
 
 class MeasuredLoss(NamedTuple):
@@ -82,6 +77,7 @@ class MeasuredLoss(NamedTuple):
     value: float
     frequencies: float
     seconds: float
+    right: str = ""  # share and number of the pairs that are classified right
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +104,14 @@ def test_a_tiny_preset_is_better_than_label_frequencies(
     seconds = time.process_time() - started
     frequency_losses = {**result["unigram_baseline"], **of_a_detector(result["metrics"])}
     for loss, frequencies in frequency_losses.items():
-        results.append(MeasuredLoss(command, loss, result["metrics"][loss], frequencies, seconds))
+        right = accuracy_of_pairs(result) if loss == "val/nsp/loss" else ""
+        results.append(MeasuredLoss(command, loss, result["metrics"][loss], frequencies, seconds, right))
     for entry in results:
-        if entry.command == command and (command, entry.loss) not in REPORTED:
+        if entry.command == command:
             assert entry.value < entry.frequencies - UNIGRAM_TOLERANCE, entry
+    if "val/nsp/accuracy" in result["metrics"]:
+        assert result["data"]["validation_examples"][0] >= PAIRS
+        assert result["metrics"]["val/nsp/accuracy"] >= ACCURACY
 
 
 def test_every_tiny_preset_has_a_row(registry: Registry) -> None:
@@ -127,21 +127,25 @@ def of_a_detector(metrics: dict[str, float]) -> dict[str, float]:
     return {"val/rtd/detection": -share * math.log(share) - (1 - share) * math.log(1 - share)}
 
 
+def accuracy_of_pairs(result: dict[str, Any]) -> str:
+    count: int = result["data"]["validation_examples"][0]
+    return f", {result['metrics']['val/nsp/accuracy']:.1%} of {count} pairs right"
+
+
 def table(rows: list[MeasuredLoss]) -> str:
     lines = [
         "# Baselines of tiny presets",
         "",
         "Each row is one command: a loss on the validation split, and that of the unigram baseline, which predicts the",
-        "frequencies of the labels. The text is in the package, or is drawn. Written by `make baselines`. A slow test "
-        "requires",
-        f"every loss to be {UNIGRAM_TOLERANCE} nats lower than its baseline, except those that are marked.",
+        "frequencies of the labels. The text is in the package, or is drawn. Written by `make baselines`. A slow test",
+        f"requires every loss to be {UNIGRAM_TOLERANCE} nats lower than its baseline, and {ACCURACY:.0%} of at least {PAIRS}",
+        "pairs of sentences to be right.",
         "",
         "| command | loss | nats | unigram baseline | CPU seconds |",
         "| --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        mark = "" if row.value < row.frequencies - UNIGRAM_TOLERANCE else ", did not beat it"
-        loss = row.loss.removeprefix("val/").removesuffix("/loss") + mark
+        loss = row.loss.removeprefix("val/").removesuffix("/loss") + row.right
         numbers = f"{row.value:.3f} | {row.frequencies:.3f} | {row.seconds:.0f}"
         lines.append(f"| `paribus train {row.command}` | {loss} | {numbers} |")
     return "\n".join(lines) + "\n"
