@@ -183,7 +183,8 @@ def baseline_row(trials: TrialsByVariant, comparison: ComparisonSpec) -> Row:
 def _baseline_label(trials: Sequence[TrialEntry], comparison: ComparisonSpec) -> str:
     """`baseline (attention=mha)`: the baseline's values of the options that its variants change.
 
-    An argument of Lightning's Trainer that the baseline does not set is shown as `default`.
+    An argument of Lightning's Trainer that the baseline does not set is shown as `default`. Groups of options, such as
+    `dims`, are left out.
     """
     keys = dict.fromkeys(key for changes in comparison.variants.values() for key in changes)
     if not trials:
@@ -191,14 +192,18 @@ def _baseline_label(trials: Sequence[TrialEntry], comparison: ComparisonSpec) ->
     spec = trials[0].spec
     defaults = {key: "default" if key.startswith("trainer.") else MISSING for key in keys}
     baseline_values = {key: get_path(spec, key, default) for key, default in defaults.items()}
-    values = [f"{key}={_short_value(value)}" for key, value in baseline_values.items() if value is not MISSING]
+    values = [
+        f"{key}={_short_value(value)}"
+        for key, value in baseline_values.items()
+        if value is not MISSING and not (isinstance(value, Mapping) and "name" not in value)
+    ]
     return f"{comparison.baseline} ({join_names(values, MAX_LABEL_VALUES)})" if values else comparison.baseline
 
 
 def _short_value(value: Any) -> str:
     """Return a value as text: of a component its name without options, of a list its items."""
     if isinstance(value, Mapping):
-        return str(value.get("name", "none"))
+        return str(value["name"])
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_short_value, value)) + "]"
     return "none" if value is None else format_value(value)
