@@ -102,7 +102,9 @@ def measured_model(
     spec: Mapping[str, Any], classes: Classes, model: Model, data: Data, writer: Writer | None = None
 ) -> MeasuredModel:
     """Return the model of a spec with its data, as measures read it."""
-    former = ExampleFormer(partial(longer_examples, spec, classes, data), partial(examples_of_corpus, spec, classes, data))
+    former = ExampleFormer(
+        partial(longer_examples, spec, classes, data), partial(examples_of_corpus, spec, classes, data)
+    )
     return MeasuredModel(model, data, former, writer)
 
 
@@ -117,9 +119,7 @@ class ExampleFormer(NamedTuple):
 class MeasuredModel:
     """A model with its data; implements `slots.measure.EvaluatedModel`."""
 
-    def __init__(
-        self, model: Model, data: Data, former: ExampleFormer, writer: Writer | None = None
-    ) -> None:
+    def __init__(self, model: Model, data: Data, former: ExampleFormer, writer: Writer | None = None) -> None:
         self.model = model
         self.data = data
         self._former = former

@@ -31,6 +31,7 @@ from paribus.models.lightning_module import Model
 from paribus.models.optimizer_schedule import build_optimizer
 from paribus.models.precision import Precision, training_precision
 from paribus.parts.batch import Batch
+from paribus.parts.chunked_loss import CHUNK_LOGITS
 from paribus.registry import Registry
 from paribus.specs import resolved
 from paribus.specs.fields import EMA_DECAY
@@ -47,9 +48,11 @@ SMALL_SHARE: Final = 0.2  # of the free memory: a step that needs less by the si
 DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
 MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
 MAX_LAYERS: Final = 256  # of a simulated step
+SHALLOW: Final = (2, 3, 4)  # depths of three models, in periods of their layers, that tell the memory of a deep one
 MAX_BYTES: Final = 1 << 45  # 32 TiB
 CHUNK: Final = 3 << 20  # bytes of a chunk of attention for each thread: weights, scores and their gradient
 CHUNK_SHARE: Final = 0.01  # of the memory: a simulation has few chunks, as one takes as long whatever its size
+LOSS_CHUNKS: Final = 8  # of the logits of a simulated batch, at least
 MAX_THREADS: Final = 256  # of a simulation
 EXAMPLES: Final = 2  # formed from the synthetic corpus, and repeated to the size of a batch
 RNN_WORKSPACE: Final = 62  # bytes per element of the output, of oneDNN's LSTM and GRU on a CPU; measured
@@ -82,14 +85,14 @@ def step_memory(spec: Spec, classes: Registry) -> StepMemory:
     Its corpus is not read, except a few images. A step that does not run without data, such as one whose shapes depend
     on the result of a layer, is estimated by `rule_of_thumb`, and so is one that is too large to simulate in a minute.
     """
-    estimate = rule_of_thumb(spec, meta_model(spec, classes))
+    model = meta_model(spec, classes)
+    estimate = rule_of_thumb(spec, model)
     if is_beyond_simulation(spec, estimate):
         return estimate
-    threads = max(torch.get_num_threads(), min(MAX_THREADS, int(CHUNK_SHARE * estimate.total / CHUNK)))
     with (
-        suppress(Exception),
-        _threads(threads),
-    ):  # any, of any component: a step that does not run here may run with data
+        suppress(Exception),  # any, of any component: a step that does not run here may run with data
+        _large_chunks(spec, model, int(CHUNK_SHARE * estimate.total)),
+    ):
         examples = _examples(spec, classes)
         for is_batch_fake in (True, False):  # a batch without data, unless the model reads values from it
             with suppress(Exception):  # as above
@@ -98,14 +101,23 @@ def step_memory(spec: Spec, classes: Registry) -> StepMemory:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Use a number of threads, to which chunks of attention are proportional."""
-    previous = torch.get_num_threads()
-    torch.set_num_threads(count)
+def _large_chunks(spec: Spec, model: ModelParts, size: int) -> Iterator[None]:
+    """Compute attention and the loss in chunks of about `size` bytes, if theirs are smaller.
+
+    Those of attention are proportional to the number of threads.
+    """
+    device, threads, logits = training_device(spec).type, torch.get_num_threads(), dict(CHUNK_LOGITS)
+    usual = CHUNK_LOGITS.get(device, CHUNK_LOGITS["cpu"])
+    scored = _most_rows(spec) * scored_positions(model, spec["dims"]["length"])
+    most = scored * model.topology.stage("body").shape.vocabulary // LOSS_CHUNKS
+    torch.set_num_threads(max(threads, min(MAX_THREADS, size // CHUNK)))
+    CHUNK_LOGITS[device] = max(usual, min(most, size // (BYTES * SAVED_LOGITS)))
     try:
         yield
     finally:
-        torch.set_num_threads(previous)
+        torch.set_num_threads(threads)
+        CHUNK_LOGITS.clear()
+        CHUNK_LOGITS.update(logits)
 
 
 def is_beyond_simulation(spec: Spec, estimate: StepMemory) -> bool:
@@ -232,17 +244,54 @@ def _simulated(spec: Spec, classes: Registry, examples: Batch, is_batch_fake: bo
     trainer, rows = spec["trainer"] or {}, micro_batch(spec)
     if uses_sharding(trainer):
         raise NotImplementedError("sharded parameters")
-    most = max(2, MAX_TOKENS // spec["dims"]["length"])
-    peaks = _peaks(spec, classes, _repeated(examples, min(rows, most)), is_batch_fake)
+    most = _most_rows(spec)
+    peaks = _deep_peaks(spec, classes, _repeated(examples, min(rows, most)), is_batch_fake)
     passes = peaks.passes
     if rows > most:
-        half = _peaks(spec, classes, _repeated(examples, most // 2), is_batch_fake).passes
+        half = _deep_peaks(spec, classes, _repeated(examples, most // 2), is_batch_fake).passes
         passes += (passes - half) * (rows - most) // (most - most // 2)
     resting = peaks.parameters + peaks.gradients + peaks.optimizer
     processes = requested_processes(trainer) or 1
     gradients = peaks.gradients * (1 if processes == 1 else 2)  # DDP sums gradients in a copy of them
     activations = max(0, max(passes, peaks.update) - resting)
     return StepMemory(peaks.parameters, gradients, peaks.optimizer, activations, simulated=True)
+
+
+def _most_rows(spec: Spec) -> int:
+    """Return the maximum number of examples of a simulated batch."""
+    return max(2, MAX_TOKENS // int(spec["dims"]["length"]))
+
+
+def _deep_peaks(spec: Spec, classes: Registry, batch: Batch, is_batch_fake: bool) -> _Peaks:
+    """Return the peaks of a model, if it is deep from three shallow ones, whose peaks are linear in their depth."""
+    period, layers = _period(spec), spec["dims"]["layers"]
+    depths = [count * period for count in SHALLOW]
+    if _layers_alike(spec) and sum(depths) < layers and (layers - depths[-1]) % period == 0:
+        with suppress(Exception):  # as in `step_memory`: a component may need more layers
+            first, second, third = (_peaks(_of_depth(spec, depth), classes, batch, is_batch_fake) for depth in depths)
+            steps = [after - before for before, after in zip(second, third, strict=True)]
+            if steps == [after - before for before, after in zip(first, second, strict=True)]:
+                count = (layers - depths[-1]) // period
+                return _Peaks(*(last + count * step for last, step in zip(third, steps, strict=True)))
+    return _peaks(spec, classes, batch, is_batch_fake)
+
+
+def _layers_alike(spec: Spec) -> bool:
+    """Return whether a model with fewer layers has the same kinds of layers, as far as its spec tells."""
+    counts = [part["dims"]["layers"] for part in spec["parts"].values() if "layers" in part.get("dims", {})]
+    return not counts and all(
+        value is None for value in (spec["dims"]["groups"], spec.get("teacher"), spec.get("freeze"))
+    )
+
+
+def _period(spec: Spec) -> int:
+    """Return the number of layers after which the components of the layers repeat."""
+    nodes = [spec, *spec["parts"].values(), *(part.get("cross") or {} for part in spec["parts"].values())]
+    return math.lcm(*(len(value) for node in nodes for value in node.values() if isinstance(value, list) and value))
+
+
+def _of_depth(spec: Spec, layers: int) -> Spec:
+    return {**spec, "dims": {**spec["dims"], "layers": layers}}
 
 
 def _peaks(spec: Spec, classes: Registry, batch: Batch, is_batch_fake: bool) -> _Peaks:

@@ -73,7 +73,7 @@ def test_a_language_model_reads_another_text_with_its_own_tokenizer() -> None:
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        ("dates", "measure `other-corpus`: objective `classify` needs `labels`, which the corpus `dates` does not have"),
+        ("dates", "measure `other-corpus`: objective `classify` needs `labels`, which the corpus `dates`"),
         ("shapes", "measure `other-corpus`: tokenizer `bytes` reads text, but corpus `shapes` has images"),
         ("groups", "measure `other-corpus`: `classes` of objective `classify` is 2, but for corpus `groups` it is 4"),
     ],

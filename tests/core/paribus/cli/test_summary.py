@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -203,3 +206,17 @@ def test_frozen_parameters_are_counted(capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     assert f"{heads:,}" not in text
     assert "freeze: - → (paths=[body])" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["gpt3", "m2m100", "modernbert-base", "vit-b16", "bart-base", "bigbird"])
+def test_the_summary_of_a_published_size_takes_three_times_the_cpu_time_of_its_imports(preset: str) -> None:
+    def cpu_seconds(*words: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *words], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    imports = "import torch, lightning"
+    cpu_seconds("-c", imports)  # files are read into the cache
+    assert cpu_seconds("-m", "paribus", "summary", preset) <= 3 * cpu_seconds("-c", imports)

@@ -174,6 +174,31 @@ def test_the_memory_of_a_large_batch_follows_from_smaller_ones(
 
 
 @pytest.mark.thorough
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gpt-tiny dims.layers=12",
+        "gpt-tiny dims.layers=20 attention=[mha,mqa]",
+        "t5-tiny dims.layers=12",
+        "electra-tiny dims.layers=12 optimizer=lamb",
+        "gpt-tiny dims.layers=13 feedforward=glu trainer.ema_decay=0.9",
+        "gpt-tiny dims.layers=12 freeze.layers=6",
+        "gpt-tiny dims.layers=12 dims.groups=4",
+        "gpt-tiny dims.layers=12 attention.scores.value_residual=true",
+        "gpt-tiny dims.layers=12 trainer.activation_checkpointing=true",
+    ],
+)
+def test_the_memory_of_a_deep_model_follows_from_shallow_ones(
+    words: str, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = resolved(*words.split(), registry=registry)
+    predicted = step_memory(spec, registry)
+    monkeypatch.setattr(module, "SHALLOW", (99,))  # deeper than the model, which is then simulated as a whole
+    assert predicted == step_memory(spec, registry)
+    assert predicted.simulated
+
+
 def test_a_prediction_draws_no_random_numbers(registry: Registry) -> None:
     state = torch.get_rng_state()
     predicted(registry, "dropout=0.1")
