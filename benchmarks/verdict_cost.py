@@ -44,7 +44,7 @@ from paribus.studies.parse_options import default_looks  # noqa: E402  # the sam
 TRIALS = HERE / "results" / "trials"
 ABLATIONS = HERE.parent / "ablations"
 COLLECTED = ("verdict", "verdict-2x", "verdict-8x", "gentle", "gentle-2x", "gentle-8x")
-SHIPPED = ("quickstart", "recipe", "bert-to-modernbert", "perplexity", "probes", "downstream")
+SHIPPED = ("quickstart", "recipe", "bert-to-modernbert", "perplexity", "probes", "translation")  # studies of one metric
 ALPHA, POWER = 0.05, 0.8
 STEPS, ROUNDS, SEEDS = 5, 12, 8
 SIMULATIONS, RESAMPLES, RESAMPLE_SIMULATIONS, LEAST_SEEDS = 1000, 60, 40, 6
@@ -116,11 +116,10 @@ def effects() -> Iterator[Effect]:
 def shipped_values(name: str, study: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the metric of each variant of a shipped study, by seed."""
     metric = study["metric"]
-    stage = "/".join(filter(None, (metric.get("stage"), metric.get("task"))))
     values: dict[str, dict[str, float]] = {}
     for line in (ABLATIONS / name / "records.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
-        if record.get("stage", "") == stage and record["result"]["state"] == "done":
+        if record["result"]["state"] == "done":
             values.setdefault(record["variant"], {})[str(record["seed"])] = record["result"]["metrics"][metric["name"]]
     return values
 
@@ -128,7 +127,7 @@ def shipped_values(name: str, study: Mapping[str, Any]) -> dict[str, dict[str, f
 def effects_of(name: str, study: Mapping[str, Any], values: Mapping[str, Mapping[str, float]]) -> Iterator[Effect]:
     """Yield each variant beside the baseline, or beside the previous variant in a ladder, on the seeds of both."""
     labels = sorted(values, key="baseline".__ne__)  # the baseline first, and the others in their order
-    steps = int((study.get("budget") or study["stages"]["finetune"]["budget"])["steps"])
+    steps = int(study["budget"]["steps"])
     for index, label in enumerate(labels[1:]):
         base = values[labels[index if study.get("design") == "ladder" else 0]]
         seeds = [seed for seed in values[label] if seed in base]

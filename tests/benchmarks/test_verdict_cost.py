@@ -52,5 +52,5 @@ def test_every_shipped_study_has_its_effects() -> None:
     found = [(case.study, case.variant) for case in effects()]
     assert len(set(found)) == len(found)
     assert ("quickstart", "attention=mqa") in found
-    assert ("downstream", "attention=mqa") in found
+    assert ("translation", "ConvS2S") in found
     assert not any(variant == "baseline" for _, variant in found)

@@ -23,7 +23,7 @@ from paribus.storage.atomic import write_json
 
 pytestmark = pytest.mark.rendering
 
-SHIPPED = ("quickstart", "bert-to-modernbert", "recipe", "probes", "downstream", "perplexity")
+SHIPPED = ("quickstart", "bert-to-modernbert", "recipe", "probes", "translation", "perplexity")
 ABLATIONS = Path(__file__).parents[2] / "ablations"
 ARTICLE = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs}
@@ -108,6 +108,14 @@ def test_tables_of_a_shipped_study_fit(
     assert environments(source) == ["table", "table*", *["table"] * families]  # verdicts, costs
     for caption in re.findall(r"\\caption\[.*?\]\{(.*)\}", source):
         assert len(caption.split()) < 60
+
+
+def test_tables_of_a_study_over_tasks_fit(
+    shipped: Callable[[str], Table], overfull: Callable[[str], list[str]]
+) -> None:
+    source = shipped("downstream").to_latex()
+    assert overfull(source) == []
+    assert source.count("overlap") >= 2
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,11 @@ def _questions(planned: PlannedStudy, records: Mapping[str, Mapping[str, Any]]) 
 
 def _question_name(planned: PlannedStudy, setting: Setting, metric: Metric) -> str:
     """Return the name of a table: of the setting, with the task, and with the metric if the task has several."""
-    metrics = planned.plan.study.task_metrics
-    is_single = sum(other.task == metric.task for other in metrics) == 1
-    task = "" if not metrics else metric.task if is_single else f"{metric.task} {metric.name.rpartition('/')[2]}"
+    names = [other.name.split("/")[1:] for other in planned.plan.study.task_metrics if other.task == metric.task]
+    words = metric.name.split("/")[1:]
+    if len({name[0] for name in names}) == 1:
+        words = words[1:]  # all are metrics of one objective or measure
+    task = " ".join([metric.task, *(words if len(names) > 1 else [])]) if names else ""
     return ", ".join(filter(None, (setting.name, task)))
 
 

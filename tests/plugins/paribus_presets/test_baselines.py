@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 TABLE: Final = "PARIBUS_BASELINES_TABLE"
 COMMANDS: Final = (
     "bert-tiny corpus.docstrings=true corpus.held_out=0.2 dims.length=128 data.validation=1024 data.batch=16 "
-    "placement=pre optimizer.lr=4e-3 trainer.max_steps=3000",  # pairs of sentences take more text, and more steps, than tokens
+    "placement=pre optimizer.lr=4e-3 trainer.max_steps=3000",  # pairs take more text and steps
     "albert-tiny trainer.max_steps=600",
     "roberta-tiny trainer.max_steps=400",
     "scibert-tiny objective=mlm trainer.max_steps=600",  # next sentences as in the row of BERT

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fixtures.problems import raises_problem
 
+import paribus
+from paribus.analysis.api import entries_by_setting
 from paribus.errors import SpecError
 from paribus.registry import Index
 from paribus.specs.tree import plain_tree
@@ -41,6 +44,18 @@ def test_each_task_has_its_metrics_and_the_options_of_all(plugin_index: Index) -
         ("next", "finetune/next", "val/nsp/loss", 0.1),
     ]
     assert result.metric == result.metrics[0]
+
+
+def test_tables_are_named_after_the_tasks_and_what_tells_their_metrics_apart(tmp_path: Path) -> None:
+    finetune = STUDY["stages"]["finetune"]
+    measured = {**TASKS, "words": {"objective": "mlm", "measure": [{"name": "other-corpus", "corpus": "python-docs"}]}}
+    stages = {**STUDY["stages"], "finetune": {**finetune, "tasks": measured}}
+    words = {"words": ["val/mlm/loss", "val/other-corpus/mlm.loss"]}
+    metric = {**STUDY["metric"], "tasks": {**STUDY["metric"]["tasks"], **words}}
+    planned = paribus.study({**STUDY, "stages": stages, "metric": metric}, store=tmp_path)
+    assert [comparison.setting for _, comparison in entries_by_setting(planned)] == [
+        "average", "order", "next accuracy", "next loss", "words mlm loss", "words other-corpus mlm.loss",
+    ]  # fmt: skip
 
 
 def test_a_study_of_one_metric_has_no_average(plugin_index: Index) -> None:
