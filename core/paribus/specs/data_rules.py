@@ -116,8 +116,8 @@ def measure_fits_the_model(facts: SpecView) -> Iterator[Violation]:
 def objectives_read_other_corpora(facts: SpecView) -> Iterator[Violation]:
     """Require that the objectives can read each corpus on which a measure evaluates them."""
     for measure in facts.measures:
-        option = measure.entry.traits.get("other_corpus")
-        corpus = facts.options_of(measure).get(str(option))
+        option = str(measure.entry.traits.get("other_corpus"))
+        corpus = facts.options_of(measure).get(option)
         if isinstance(corpus, Mapping):
             evaluated, spec = facts.evaluated or facts.objectives, {**facts.spec, "corpus": corpus, "from": None}
             other = replace(facts, spec=spec, objectives=evaluated, evaluated=(), measures=())

@@ -14,7 +14,7 @@ from torch import Tensor
 from paribus.assembly.components import Classes, make
 from paribus.assembly.forward_pass import BatchForward
 from paribus.assembly.metric_names import trial_info
-from paribus.datamodule.data import VALIDATION, Data, order
+from paribus.datamodule.data import VALIDATION, Data
 from paribus.datamodule.examples import Examples
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import Problem, SpecError
@@ -22,7 +22,7 @@ from paribus.models.assemble import examples_of_corpus, longer_examples
 from paribus.models.evaluate import compute_metrics, evaluation_mode, to_device
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch, Stream
-from paribus.parts.random_draws import Draw
+from paribus.parts.random_draws import Draw, order
 from paribus.parts.shape import Shape
 from paribus.random_keys import key32
 from paribus.slots.corpus import Corpus
