@@ -12,17 +12,17 @@ from paribus.testing import examine
 SEEDS = range(1, 21)
 
 EACH_TIME = {
-    "attention": {"conv", "linear", "mha"},
+    "attention": {"mha"},
     "corpus": {"copy", "sections"},
     "embedding": {"tokens"},
-    "feedforward": {"glu", "mlp"},
+    "feedforward": {"mlp"},
     "initialisation": {"normal", "truncated"},
     "measure": {"span", "threshold"},
-    "norm": {"layernorm", "rmsnorm", "scalenorm"},
+    "norm": {"layernorm"},
     "objective": {"clm", "mlm"},
     "optimizer": {"adafactor", "adamw", "lamb", "sgd"},
-    "placement": {"post", "pre"},
-    "position": {"learned", "rope"},
+    "placement": {"pre"},
+    "position": {"rope"},
     "schedule": {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"},
     "tokenizer": {"bpe", "bytes", "symbols", "wordpiece"},
     "topology": {"decoder", "encoder"},
@@ -30,13 +30,20 @@ EACH_TIME = {
 """Components in which every check of their slot runs each time."""
 
 THOROUGH = {
+    "attention.conv",
     "attention.gqa",
+    "attention.linear",
     "corpus.text",
+    "feedforward.glu",
     "launcher.local",
+    "norm.rmsnorm",
+    "norm.scalenorm",
     "objective.seq2seq",
     "optimizer.stable-adamw",
+    "placement.post",
     "placement.rezero",
     "position.alibi",
+    "position.learned",
     "topology.two-stream",
 }
 """Components that the gate tries each time; the others take turns (`make slow`)."""
