@@ -98,7 +98,7 @@ def test_comments_docstrings_and_messages_change_nothing(tmp_path: Path) -> None
     assert of_file(file) != first
 
 
-@pytest.mark.few(1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("package", [False, True])
 def test_an_edited_helper_of_another_package_is_another_component(
     package: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

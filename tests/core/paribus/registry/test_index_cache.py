@@ -114,6 +114,7 @@ def test_an_index_file_with_other_keys_is_rebuilt(site: Any, poems: str, folder:
     assert registry.index().names("corpus") == ("poems",)
 
 
+@pytest.mark.thorough
 def test_a_plugin_that_ends_its_process_is_reported_and_hides_no_other(
     site: Any, poems: str, folder: Path, built: list[int]
 ) -> None:
@@ -140,6 +141,7 @@ def test_output_of_a_plugin_does_not_change_the_index(site: Any, poems: str, fol
     assert registry.index().names("corpus") == ("poems",)
 
 
+@pytest.mark.thorough
 def test_without_a_writable_cache_the_index_is_the_same(
     site: Any, poems: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
