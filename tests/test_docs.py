@@ -117,6 +117,8 @@ BENCHMARK = {
 SHEET_FILES = {
     "my/study.yaml": "{base: gpt-tiny, vary: {position: [rope]}, seeds: 2, budget: {steps: 4}, metric: val/clm/loss}",
     **dict.fromkeys(("old.json", "new.json"), json.dumps({"benchmarks": [BENCHMARK]})),
+    "SHOTS.csv": "text,label\nIt was fun.,good\nI fell asleep.,poor\n",
+    "results.csv": "variant,seed,loss\nmha,0,2.41\nmha,1,2.44\ngqa,0,2.42\ngqa,1,2.43\n",
 }
 
 

@@ -1,7 +1,10 @@
 """The public API: every name that `from paribus import ...` gives. `__init__.py` loads each from here on first use."""
 
 from .analysis.calibrate import calibrate as calibrate
+from .analysis.compare_values import verdict as verdict
+from .analysis.verdicts import Verdict as Verdict
 from .api import compare as compare
+from .api import compare_values as compare_values
 from .api import run as run
 from .api import verify as verify
 from .conversion.api import convert as convert

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from paribus.analysis.api import compare as compare_records
 from paribus.analysis.api import pending_trials, stopping_decision
+from paribus.analysis.compare_values import compare_values as compare_numbers
 from paribus.analysis.table import Columns, Table
+from paribus.analysis.value_rows import ValueSource
+from paribus.analysis.verdicts import Better
 from paribus.planning.api import PlannedStudy, data_frame, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
@@ -252,3 +255,24 @@ def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Tabl
     `paribus.compare(paribus.run(paribus.study("quickstart"), jobs=2))`
     """
     return compare_records(planned, strict=strict).with_renderer(TableRenderer())
+
+
+def compare_values(
+    values: ValueSource,
+    *,
+    metric: str = "",
+    baseline: str = "",
+    better: Better = "lower",
+    margin: float | None = None,
+    alpha: float = 0.05,
+) -> Table:
+    """Return the verdict table of numbers that exist already, paired by seed.
+
+    `paribus.compare_values("results.csv", margin=0.01)`
+
+    `values` is a CSV, TSV or JSON-lines file, a data frame, or a list of rows, with the columns `variant`, `seed` and
+    `metric`; or a mapping from variants to their values, by seed or in the order of the seeds. The baseline is the
+    variant of this name: by default `baseline`, or else the first one. A value that is not finite is a diverged trial.
+    """
+    table = compare_numbers(values, metric=metric, baseline=baseline, better=better, margin=margin, alpha=alpha)
+    return table.with_renderer(TableRenderer())

@@ -45,16 +45,16 @@ def caption_lines(
         yield comparison.design_note
     if comparison.matching_note:
         yield comparison.matching_note
-    levels = _levels(rows)
+    level_text = levels(rows)
     yield (
         f"All verdicts{' of variants' if families else ''} together {holding(rows)} with "
         f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}: Student-t on "
         f"paired differences, {correction(rows, family, comparison.scope)}{_alpha_spending(comparison)}"
-        f"{f'; {levels}' if levels and not family else ''}."
+        f"{f'; {level_text}' if level_text and not family else ''}."
     )
     # The levels differ between settings. As a separate line, they do not keep settings from sharing the line above.
-    if family and levels:
-        yield f"{levels[0].upper()}{levels[1:]}."
+    if family and level_text:
+        yield f"{level_text[0].upper()}{level_text[1:]}."
     done = [entry for entry in trials if entry.done]
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     starts_from_saved = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
@@ -80,7 +80,7 @@ def caption_lines(
         fresh = join_names(dict.fromkeys(entry.variant for entry in trials if entry.parent is None))
         those = f"Each trial but those of {fresh}" if fresh else "Each trial"
         yield f"{those} starts from {join_names(stages)} of the same variant and seed, and its costs include both."
-    yield from _pairing_gain(rows)
+    yield from pairing_gain(rows)
 
 
 def correction(rows: Sequence[Row], family: int = 0, scope: str = "in all settings") -> str:
@@ -88,7 +88,7 @@ def correction(rows: Sequence[Row], family: int = 0, scope: str = "in all settin
     return f"Holm over {f'{family} verdicts, {scope}' if family else plural(len(rows), 'variant')}"
 
 
-def _pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
+def pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the factor by which pairing reduced the variance, or that its estimates are too noisy."""
     gains = [row.variance_reduction for row in rows if row.variance_reduction is not None]
     credible = [gain for gain in gains if 1 / MAX_GAIN <= gain <= MAX_GAIN]
@@ -199,7 +199,7 @@ def _earlier_stages(entry: TrialEntry) -> str:
     return f"{earlier}`{parent.trial.get('stage')}`"
 
 
-def _levels(rows: Sequence[Row]) -> str:
+def levels(rows: Sequence[Row]) -> str:
     """Describe the confidence level of the intervals, with the variants where it differs."""
     variants_by_level: dict[str, list[str]] = {}
     for row in rows:

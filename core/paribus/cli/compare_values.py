@@ -1,0 +1,45 @@
+"""`paribus compare-values`: verdicts of numbers that exist already."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from paribus.analysis.verdicts import Better
+from paribus.cli._comparison import Output, output_options
+from paribus.cli.console import out
+
+
+@click.command("compare-values")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--metric", default="", metavar="COLUMN", help="Column of the metric; default: `value`, or the only one.")
+@click.option("--baseline", default="", metavar="VARIANT", help="Default: `baseline`, or the first variant.")
+@click.option(
+    "--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True, help="Better values."
+)
+@click.option("--margin", type=float, help="Difference that is negligible; default: none.")
+@output_options
+def verb(file: Path, metric: str, baseline: str, better: Better, margin: float | None, output: Output) -> int:
+    """Print the verdict of each variant in a table of numbers, whatever program they come from.
+
+    `paribus compare-values results.csv --margin 0.01`
+
+    FILE is CSV, TSV or JSON lines, with a row for each variant and seed: the columns `variant`, `seed`, and a metric. A
+    value of nan is a diverged trial. Fairness is not certified: numbers do not show it.
+    """
+    from paribus.analysis.compare_values import compare_values
+    from paribus.analysis.gates import check_study
+    from paribus.report.markdown import markdown
+    from paribus.report.table_views import study_grid
+    from paribus.report.terminal import show_table
+
+    table = compare_values(file, metric=metric, baseline=baseline, better=better, margin=margin)
+    printers = {
+        "text": lambda: show_table(table, columns=output.columns),
+        "markdown": lambda: out(markdown(table, columns=output.columns)),
+    }
+    grid = partial(study_grid, table, output.columns if output.format == "latex" else None)
+    results = check_study(output.gates, table)
+    return output.print_table(printers, grid, table.to_json(), table.study, results, ok=table.ok)

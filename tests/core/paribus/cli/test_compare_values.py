@@ -1,0 +1,56 @@
+"""`paribus compare-values`: verdicts of a file of numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paribus.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SPEC
+
+Cli = Callable[..., Any]
+LINES = ("variant,seed,loss,speed", "a,0,2.41,9", "a,1,2.44,8", "a,2,2.40,9", "b,0,2.38,1", "b,1,2.40,2", "b,2,2.37,1")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "results.csv"
+    path.write_text("\n".join(LINES) + "\n")
+    return str(path)
+
+
+def test_the_verdicts_are_printed_in_every_format(cli: Cli, file: str) -> None:
+    text = cli("compare-values", file, "--metric", "loss", "--margin", "0.01")
+    assert text.code == EXIT_OK
+    assert "better" in text.out
+    assert "Not certified" in text.out
+    document = json.loads(cli("compare-values", file, "--metric", "loss", "--json").out)
+    assert [row["variant"] for row in document["rows"]] == ["b"]
+    assert "| `b` |" in cli("compare-values", file, "--metric", "loss", "--markdown").out
+    assert r"\toprule" in cli("compare-values", file, "--metric", "loss", "--latex").out
+    assert cli("compare-values", file, "--metric", "loss", "--csv").out.startswith("variant,")
+
+
+def test_a_gate_fails_on_a_worse_value(cli: Cli, file: str) -> None:
+    words = ("compare-values", file, "--metric", "speed", "--better", "higher", "--fail-if", "worse:1")
+    assert cli(*words).code == EXIT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("missing.csv",), EXIT_DATA, "missing.csv"),
+        (("results.txt",), EXIT_DATA, "format .txt"),
+        (("{file}",), EXIT_DATA, "loss, speed"),
+        (("{file}", "--metric", "loss", "--baseline", "c"), EXIT_SPEC, "a, b"),
+        (("{file}", "--metric", "loss", "--margin", "-1"), EXIT_SPEC, "margin"),
+    ],
+)
+def test_bad_input_is_one_clear_error(cli: Cli, file: str, words: tuple[str, ...], code: int, message: str) -> None:
+    result = cli("compare-values", *(word.format(file=file) for word in words))
+    assert result.code == code
+    assert message in result.err
+    assert result.err.startswith("error[")
