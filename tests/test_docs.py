@@ -123,6 +123,7 @@ SHEET_FILES = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_cheat_sheet_runs(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
