@@ -58,13 +58,13 @@ def compare_values(
     """Return the verdict table of numbers, as `paribus.compare_values` describes."""
     _check(better, margin, alpha)
     table = read_values(values, metric)
-    first = _baseline(table, baseline)
-    others = {name: by_seed for name, by_seed in table.values.items() if name != first}
-    if not others:
-        raise _error("no-variant", f"{table.name} has one variant, `{first}`", "two or more")
-    differences = {name: _differences(table.values[first], by_seed) for name, by_seed in others.items()}
+    base_name = _baseline(table, baseline)
+    variants = {name: by_seed for name, by_seed in table.values.items() if name != base_name}
+    if not variants:
+        raise _error("no-variant", f"{table.name} has one variant, `{base_name}`", "two or more")
+    differences = {name: _differences(table.values[base_name], by_seed) for name, by_seed in variants.items()}
     verdicts = decide(differences, better=better, margin=margin, alpha=alpha)
-    rows = tuple(_row(name, table.values[first], by_seed, verdicts[name]) for name, by_seed in others.items())
+    rows = tuple(_row(name, table.values[base_name], by_seed, verdicts[name]) for name, by_seed in variants.items())
     return Table(
         study=table.name,
         metric=table.metric,
@@ -72,16 +72,15 @@ def compare_values(
         margin=margin,
         alpha=alpha,
         seeds=tuple(sorted({seed for by_seed in table.values.values() for seed in by_seed})),
-        baseline=_baseline_row(first, table.values[first]),
+        baseline=_baseline_row(base_name, table.values[base_name]),
         rows=rows,
         correction=correction(rows),
-        caption=tuple(_caption(first, rows, margin, alpha)),
+        caption=tuple(_caption(base_name, rows, margin, alpha)),
         warnings=(UNCERTIFIED, *outlier_warning(rows)),
-        notes=tuple(_unpaired(table.values[first], first, others)),
+        notes=tuple(_unpaired(table.values[base_name], base_name, variants)),
         certificates={},
         differences={
-            name: {seed: by_seed[seed] - table.values[first][seed] for seed in _paired(table.values[first], by_seed)}
-            for name, by_seed in others.items()
+            name: dict(zip(pairs.seeds, pairs.differences, strict=True)) for name, pairs in differences.items()
         },
         values={name: _finished(by_seed) for name, by_seed in table.values.items()},
     )
@@ -176,9 +175,9 @@ def _caption(baseline: str, rows: Sequence[Row], margin: float | None, alpha: fl
     yield from pairing_gain(rows)
 
 
-def _unpaired(baseline: Mapping[int, float], name: str, others: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
+def _unpaired(baseline: Mapping[int, float], name: str, variants: Mapping[str, Mapping[int, float]]) -> Iterator[str]:
     """Yield the seeds that only one side of a comparison has."""
-    for variant, by_seed in others.items():
+    for variant, by_seed in variants.items():
         sides = [(sorted({*by_seed} - {*baseline}), variant), (sorted({*baseline} - {*by_seed}), name)]
         texts = [f"seed {join_names(map(str, seeds), MAX_NAMES)} of {side}" for seeds, side in sides if seeds]
         if texts:

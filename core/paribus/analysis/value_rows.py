@@ -72,19 +72,21 @@ def _from_rows(name: str, rows: Sequence[tuple[str, Mapping[str, Any]]], metric:
 def _metric_column(name: str, columns: Sequence[str], metric: str) -> str:
     """Return the column of the metric: the given one, `value`, or the only one beside those of variant and seed."""
     missing = [key for key in KEYS if key not in columns]
-    found = f"its columns are {join_names(columns) or 'none'}"
+    column_text = f"its columns are {join_names(columns) or 'none'}"
     if missing:
-        raise _error(name, f"it has no column `{missing[0]}`; {found}", COLUMNS)
-    others = [column for column in columns if column not in KEYS]
+        raise _error(name, f"it has no column `{missing[0]}`; {column_text}", COLUMNS)
+    metrics = [column for column in columns if column not in KEYS]
     if metric:
-        if metric not in others:
-            raise _error(name, f"it has no column `{metric}`; {found}", join_names(others) or "a column of a metric")
+        if metric not in metrics:
+            raise _error(
+                name, f"it has no column `{metric}`; {column_text}", join_names(metrics) or "a column of a metric"
+            )
         return metric
-    if "value" in others or len(others) == 1:
-        return "value" if "value" in others else others[0]
-    if not others:
-        raise _error(name, f"it has no column of a metric; {found}", COLUMNS)
-    raise _error(name, f"it has several columns: {join_names(others)}", "`metric` names one of them")
+    if "value" in metrics or len(metrics) == 1:
+        return "value" if "value" in metrics else metrics[0]
+    if not metrics:
+        raise _error(name, f"it has no column of a metric; {column_text}", COLUMNS)
+    raise _error(name, f"it has several columns: {join_names(metrics)}", "`metric` names one of them")
 
 
 def _add(values: dict[str, dict[int, float]], row: Mapping[str, Any], column: str) -> tuple[str, str] | None:
