@@ -23,7 +23,7 @@ from paribus.storage.atomic import write_json
 
 pytestmark = pytest.mark.rendering
 
-SHIPPED = ("quickstart", "bert-to-modernbert", "recipe", "probes", "translation", "perplexity")
+SHIPPED = ("quickstart", "bert-to-modernbert", "recipe", "probes", "perplexity")
 ABLATIONS = Path(__file__).parents[2] / "ablations"
 ARTICLE = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs}
