@@ -20,7 +20,7 @@ class Pixels(Tokenizer):
     No token separates images: with a sequence length equal to the values of an image, each example is one image.
     """
 
-    traits: ClassVar[TokenizerTraits] = {"provides": ["mask"], "modality": "images"}
+    traits: ClassVar[TokenizerTraits] = {"provides": ["mask"], "modality": "images", "fixed": True}
 
     def train(self, texts: Iterable[str], size: int | None) -> None:
         if size is not None and size < VOCABULARY.size:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from paribus.cli._comparison import Output, output_options, strict_option
+from paribus.cli._comparison import Output, output_options, strict_option, usage_error
 from paribus.cli.console import Session, note, out, store_option
 
 
@@ -39,6 +39,8 @@ def verb(session: Session, study: str, store: Path, strict: bool, output: Output
     from paribus.report.terminal import show_table
     from paribus.studies.study import locate_study
 
+    if Path(study).suffix in (".csv", ".tsv", ".jsonl"):
+        raise usage_error(f"`{study}` is a table of numbers, and no study", f"paribus compare-values {study}")
     planned = planned_of(study, registry=session.index(), store=store)
     table = compare(planned, strict=strict)
     for line in (*planned.store.messages, *(f"warning: {warning}" for warning in planned.warnings())):

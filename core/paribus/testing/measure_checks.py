@@ -17,6 +17,7 @@ from paribus.models.assemble import build_model
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import PADDING, Batch, Stream
 from paribus.parts.random_draws import Draw
+from paribus.slots.corpus import Corpus
 from paribus.slots.measure import GeneratedPair
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.measure_setup import (
@@ -82,9 +83,9 @@ def _length_faults(case: Case, setup: Setup) -> Iterator[str]:
     requested: set[int] = set()
 
     def record(model: MeasuredModel) -> Mapping[str, Any]:
-        def batches(examples: int, *, times: int = 1) -> Iterator[Batch]:
+        def batches(examples: int, *, times: int = 1, corpus: Corpus | None = None) -> Iterator[Batch]:
             requested.add(times)
-            return model.batches(examples, times=times)
+            return model.batches(examples, times=times, corpus=corpus)
 
         return {"batches": batches}
 
@@ -281,9 +282,9 @@ def measure_arguments(case: Case, host: HostModel) -> Verdict:
 def _recorded(model: MeasuredModel, calls: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the methods that request examples, which record their arguments; no text is generated."""
 
-    def batches(examples: int, *, times: int = 1) -> Iterator[Batch]:
+    def batches(examples: int, *, times: int = 1, corpus: Corpus | None = None) -> Iterator[Batch]:
         calls.append({"examples": examples})
-        return model.batches(examples, times=times)
+        return model.batches(examples, times=times, corpus=corpus)
 
     def draw(examples: int) -> Draw:
         calls.append({"examples": examples})

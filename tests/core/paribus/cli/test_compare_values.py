@@ -54,3 +54,9 @@ def test_bad_input_is_one_clear_error(cli: Cli, file: str, words: tuple[str, ...
     assert result.code == code
     assert message in result.err
     assert result.err.startswith("error[")
+
+
+def test_compare_names_the_command_for_a_table_of_numbers(cli: Cli, file: str) -> None:
+    result = cli("compare", file)
+    assert result.code == EXIT_SPEC
+    assert f"paribus compare-values {file}" in result.err

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fixtures import user_data
 
 from paribus.registry import Registry, installed
 from paribus.testing import examine
@@ -68,6 +70,15 @@ def test_the_components_tried_each_time_exist() -> None:
     assert all(topic.split(".", 1)[1] in entries[topic.split(".")[0]] for topic in THOROUGH)
 
 
+@pytest.fixture
+def in_user_folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a component that reads files of the user in a folder that has them."""
+    if request.getfixturevalue("topic") in user_data.TOPICS:
+        user_data.write_user_data(tmp_path)
+        monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_user_folder")
 @pytest.mark.parametrize("topic", list(topics()))
 def test_installed_component_conforms(topic: str, components: Registry) -> None:
     report = examine(topic, registry=components)
@@ -87,6 +98,7 @@ def seeded_topics() -> Iterator[Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_user_folder")
 @pytest.mark.parametrize(("topic", "seed"), list(seeded_topics()))
 def test_installed_component_conforms_with_other_draws(topic: str, seed: int, components: Registry) -> None:
     report = examine(topic, registry=components, seed=seed)
