@@ -89,8 +89,8 @@ def _document_fact(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
 
 
 def _fits(corpus: Entry, tokenizer: Entry) -> bool:
-    if modality(corpus) == "ids" and tokenizer.traits.get("fixed", False):
-        return True
+    if modality(corpus) == "ids" and modality(tokenizer) == "text":
+        return bool(tokenizer.traits.get("fixed", False))
     return modality(corpus) == modality(tokenizer)
 
 
