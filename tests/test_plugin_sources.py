@@ -118,7 +118,7 @@ def test_the_test_of_the_sample_passes_when_installed(site: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_plugin_file_is_listed_checked_and_ablated(tmp_path: Path) -> None:
     source = (SAMPLE / "paribus_sample" / "query_key_norm.py").read_text()
     (tmp_path / "mine.py").write_text(source + HOOK)

@@ -56,7 +56,7 @@ def test_a_value_of_the_environment_that_changed_after_the_plan_stops_the_trial(
     assert cli("--plugin", "mine.py", "run", *words).code == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_is_read_at_run_time_is_a_warning_of_each_verb(cli: Cli, study: Callable[..., list[str]]) -> None:
     words = study("float(os.environ.get('MINE_SCALE', 1))")
     warning = re.compile(

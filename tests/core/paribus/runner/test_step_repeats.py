@@ -101,20 +101,22 @@ def run(folder: Path, faults: tuple[str, ...], jobs: int) -> dict[str, Certifica
     return {name.rpartition("=")[2]: item for name, item in paribus.compare(planned).settings[0].certificates.items()}
 
 
-@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "faults", [pytest.param(("hash",), marks=pytest.mark.thorough), pytest.param(FAULTS, marks=pytest.mark.slow)]
+)
 def test_a_step_that_depends_on_its_process_withholds_the_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("SCALE_OF_MINE", "2")
     assert VARIABLE not in os.environ
-    certificates = run(tmp_path, ("louder", *FAULTS), jobs=1)
+    certificates = run(tmp_path, ("louder", *faults), jobs=1)
     reasons = {name: certificate.reason for name, certificate in certificates.items()}
-    assert reasons == {"louder": "", **dict.fromkeys(FAULTS, "not repeatable")}
+    assert reasons == {"louder": "", **dict.fromkeys(faults, "not repeatable")}
     assert "first steps repeated in another process" in certificates["louder"].text
     assert "gradients (body.layers.0" in certificates["hash"].text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_value_that_each_process_has_of_its_own_refuses_every_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
