@@ -53,19 +53,28 @@ def traits_page() -> str:
 
 
 STUDIES = Path(__file__).parent / "reference" / "studies.md"
-STUDY_BLOCKS = {"": study_keys.StudyKeys, "budget.": study_keys.Budget, "stages.NAME.": study_keys.StageKeys}
+STUDY_TABLES: dict[str, dict[str, type]] = {
+    "Keys of a study": {
+        "": study_keys.StudyKeys,
+        "budget.": study_keys.Budget,
+        "stages.NAME.": study_keys.StageKeys,
+    },
+    "Keys of a study of a program": {"": study_keys.ProgramKeys},
+}
 
 
 def studies_page(text: str) -> str:
-    """Return the page of studies with the table of keys that follows its heading."""
-    before, heading, rest = text.partition("## Keys of a study\n\n")
-    rows = [
-        _study_row(f"{prefix}{name}", option)
-        for prefix, block in STUDY_BLOCKS.items()
-        for name, option in flat_options(group_options(block))
-    ]
-    lines = ["| key | meaning | default | example |", "|---|---|---|---|", *rows, "", rest.partition("\n\n")[2]]
-    return before + heading + "\n".join(lines)
+    """Return the page of studies with the tables of keys that follow their headings."""
+    for title, blocks in STUDY_TABLES.items():
+        before, heading, rest = text.partition(f"## {title}\n\n")
+        rows = [
+            _study_row(f"{prefix}{name}", option)
+            for prefix, block in blocks.items()
+            for name, option in flat_options(group_options(block))
+        ]
+        lines = ["| key | meaning | default | example |", "|---|---|---|---|", *rows, "", rest.partition("\n\n")[2]]
+        text = before + heading + "\n".join(lines)
+    return text
 
 
 def _study_row(name: str, option: Option) -> str:

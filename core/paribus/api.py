@@ -85,6 +85,7 @@ def run(
         options = RunOptions(
             jobs=opened.jobs,
             timeout_seconds=planned.plan.study.timeout,
+            rehearse=planned.plan.study.program is None,
             trial=TrialOptions(loggers=planned.plan.study.loggers),
         )
         run_some = partial(
@@ -157,7 +158,7 @@ def _opened_launcher(
     if registry is None and isinstance(planned.classes, Registry):
         registry = planned.classes
     stop = StopRequest()
-    local = registry if registry is not None and registry.local else None
+    local = registry if registry is not None and registry.local and planned.plan.study.program is None else None
     if plugins is None:
         plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
     in_process = InProcessLauncher(local, stop) if local is not None else None

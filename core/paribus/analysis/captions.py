@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -10,6 +11,7 @@ from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
+from paribus.analysis.program_findings import UNWITNESSED
 from paribus.analysis.table import Family, Row
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -17,6 +19,7 @@ from paribus.errors import join_names
 from paribus.planning.comparability import evaluation_objectives
 from paribus.planning.paired_ratio import FORWARD, GENERATION
 from paribus.specs.diff import differences
+from paribus.specs.program_spec import is_program
 
 MAX_GAIN: Final = 1_000.0  # a larger reduction of the variance is an accident of few seeds
 
@@ -56,6 +59,14 @@ def caption_lines(
     if family and level_text:
         yield f"{level_text[0].upper()}{level_text[1:]}."
     done = [entry for entry in trials if entry.done]
+    if done and is_program(done[0].spec):
+        yield (
+            f"They generalise over what the seed changes in the program (n = {span([row.n for row in rows])}), not "
+            "beyond its data and its other options."
+        )
+        yield from assumption(rows)
+        yield from pairing_gain(rows)
+        return
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     starts_from_saved = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
     randomness = (
@@ -248,8 +259,11 @@ def warning_lines(
             "include those of rounding, which training magnifies; `compare --strict` refuses them."
         )
     recorded = [entry for entry in trials if entry.record is not None]
-    yield from _evaluation_warnings(recorded)
-    yield from _version_warnings(recorded)
+    if recorded and is_program(recorded[0].spec):
+        yield from _program_warnings(recorded)
+    else:
+        yield from _evaluation_warnings(recorded)
+        yield from _version_warnings(recorded)
     rough = any(row.costs["tokens_per_second"].rough for row in rows)
     machines = {machine_key(entry) for entry in recorded}
     if len(machines) > 1:
@@ -298,6 +312,17 @@ def _look_warnings(comparison: ComparisonSpec) -> Iterator[str]:
             f"Seeds were {verb} after a verdict had been shown ({' → '.join(map(str, counts))}): "
             f"the confidence of {percent(1 - comparison.alpha)} no longer holds exactly."
         )
+
+
+def _program_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:
+    """Warn of what the records of a program do not show."""
+    yield (
+        f"Not certified: a program does not show whether the trials of a pair had the same {join_names(UNWITNESSED)}. "
+        "Checked are its files, options and values."
+    )
+    states = {json.dumps(entry.provenance.get("source") or {}, sort_keys=True) for entry in trials}
+    if len(states) > 1:
+        yield "The trials ran at different commits, or with different uncommitted changes."
 
 
 def _evaluation_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from paribus.analysis.certificate_checks import effect_findings, gradient_findings, option_findings, step_findings
+from paribus.analysis.program_findings import UNWITNESSED, program_findings
 from paribus.analysis.tensor_comparison import KINDS, TensorComparison, compare_tensors, short_names
 from paribus.analysis.trial_pair import DATA, TIME_LIMIT, Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.planning.comparability import BUDGET
 from paribus.specs.diff import MISSING, covered, differences, holds, touches
+from paribus.specs.program_spec import is_program
 from paribus.specs.tree import get_path
 
 MAX_SEEDS: Final = 4  # seeds named in a finding, which is one line of text
@@ -39,10 +41,16 @@ class Certificate:
     total_tensors: int  # tensors of the baseline
     differing_paths: tuple[str, ...]  # dotted paths of the resolved specs
     tensors: Mapping[str, tuple[str, ...]]  # kind of `KINDS` -> paths of the tensors that are not equal
+    unwitnessed: tuple[str, ...] = ()  # what a program does not show, so that it is not certified
 
     @property
     def ok(self) -> bool:
         return not self.failures
+
+    @property
+    def mark(self) -> str:
+        """✓ for a pair that is fair in all that is checked, ✗ for one that is not, · where not all is known."""
+        return "✗" if self.failures else "·" if self.unwitnessed else "✓"
 
     @property
     def reason(self) -> str:
@@ -52,8 +60,9 @@ class Certificate:
     @property
     def text(self) -> str:
         """All findings in one line."""
-        tensors = f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0"
-        return "; ".join((*self.failures, tensors, *self.side_effects, *self.confirmed))
+        counted = (f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0",) if self.total_tensors else ()
+        unknown = (f"not witnessed: {join_names(self.unwitnessed)}",) if self.unwitnessed else ()
+        return "; ".join((*self.failures, *counted, *unknown, *self.side_effects, *self.confirmed))
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}
@@ -67,6 +76,9 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         )
         raise ValueError(f"`certify` needs two records, but {missing} has none.")
     pair = TrialPair(baseline, variant)
+    if is_program(baseline.spec):
+        findings = *_spec_findings(pair), *program_findings(pair)
+        return _certificate(pair, compare_tensors({}, {}, scheme=True), findings, UNWITNESSED)
     same_scheme = not touches(pair.varied, ("initialisation",))
     tensors = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     all_findings = (
@@ -80,21 +92,28 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         *gradient_findings(pair, tensors),
         *step_findings(pair, tensors),
     )
+    return _certificate(pair, tensors, all_findings)
+
+
+def _certificate(
+    pair: TrialPair, tensors: TensorComparison, all_findings: Sequence[Finding], unwitnessed: tuple[str, ...] = ()
+) -> Certificate:
     findings = list(dict.fromkeys(all_findings))
     texts = {
         kind: tuple(text for finding_kind, text in findings if finding_kind == kind)
         for kind in ("failure", "side effect", "confirmed")
     }
     return Certificate(
-        variant=variant.variant,
-        seeds=(variant.seed,),
+        variant=pair.variant.variant,
+        seeds=(pair.variant.seed,),
         failures=texts["failure"],
         side_effects=texts["side effect"],
         confirmed=texts["confirmed"],
         equal_tensors=len(tensors.equal),
         total_tensors=tensors.total,
-        differing_paths=tuple(difference.path for difference in differences(baseline.spec, variant.spec)),
+        differing_paths=tuple(difference.path for difference in differences(pair.baseline.spec, pair.variant.spec)),
         tensors={kind: getattr(tensors, kind) for kind in KINDS if kind != "equal"},
+        unwitnessed=unwitnessed,
     )
 
 
@@ -115,6 +134,7 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
             dict.fromkeys(path for certificate in certificates for path in certificate.differing_paths)
         ),
         tensors=worst.tensors,
+        unwitnessed=worst.unwitnessed,
     )
 
 

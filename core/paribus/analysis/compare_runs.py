@@ -283,7 +283,7 @@ class TrialDiff:
         }
 
     def grid(self) -> Grid:
-        lines = [f"{'✓' if self.certificate.ok else '✗'} {self.certificate.text}"] if self.certificate else []
+        lines = [f"{self.certificate.mark} {self.certificate.text}"] if self.certificate else []
         return Grid(
             title="two trials",
             columns=[

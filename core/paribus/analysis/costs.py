@@ -10,6 +10,7 @@ from typing import Final, final
 
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import TrialEntry
+from paribus.specs.program_spec import is_program
 
 INFERENCE_LABELS: Final[Mapping[str, str]] = {
     "latency": "latency",
@@ -22,8 +23,12 @@ LABELS: Final[Mapping[str, str]] = {
     "cache_bytes_per_token": "cache/token",
     "total_flops": "train FLOPs",
     "tokens_per_second": "tokens/s",
+    "seconds": "seconds",
+    "cpu_seconds": "CPU seconds",
     "peak_bytes": "memory",
 }
+
+SPEEDS: Final = ("tokens_per_second", "seconds")  # costs that other trials on the machine affect
 
 CostFunction = Callable[[TrialEntry], float | None]
 Pairs = Sequence[tuple[TrialEntry, TrialEntry]]
@@ -51,7 +56,13 @@ def declared(name: str) -> CostFunction:
 def tokens_per_second(entry: TrialEntry) -> float | None:
     """Return the speed of the training steps, without start and evaluation."""
     seconds = entry.provenance.get("training_seconds")
-    return _positive(entry.result["tokens"] / seconds) if entry.done and seconds else None
+    tokens = entry.result.get("tokens")  # of a program, they are not known
+    return _positive(tokens / seconds) if entry.done and seconds and tokens else None
+
+
+def _program_cost(key: str) -> CostFunction:
+    """Return a function that reads what the process of a program took."""
+    return lambda entry: _positive(entry.provenance.get(key)) if entry.done and is_program(entry.spec) else None
 
 
 def peak_bytes(entry: TrialEntry) -> float | None:
@@ -62,7 +73,12 @@ def peak_bytes(entry: TrialEntry) -> float | None:
 DECLARED: Final[Mapping[str, CostFunction]] = {
     name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token", "total_flops")
 }
-MEASURED: Final[Mapping[str, CostFunction]] = {"tokens_per_second": tokens_per_second, "peak_bytes": peak_bytes}
+MEASURED: Final[Mapping[str, CostFunction]] = {
+    "tokens_per_second": tokens_per_second,
+    "seconds": _program_cost("training_seconds"),
+    "cpu_seconds": _program_cost("cpu_seconds"),
+    "peak_bytes": peak_bytes,
+}
 
 
 def costs(
@@ -74,17 +90,16 @@ def costs(
     """
     all_costs = {name: _declared_cost(number, entries, baseline) for name, number in DECLARED.items()}
     same_machine = [pair for pair in pairs if machine_key(pair[0]) == machine_key(pair[1])]
-    rough = {
-        "tokens_per_second": any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in same_machine),
-        "peak_bytes": False,
-    }
+    is_rough = any(map(is_contended, entries)) or any(not on_same_host(pair) for pair in same_machine)
     for name, number in MEASURED.items():
         ratios = [
             _ratio(number(variant_entry), number(baseline_entry)) for baseline_entry, variant_entry in same_machine
         ]
         known_ratios = tuple(ratio for ratio in ratios if ratio is not None)
         value = _median(map(number, entries))
-        all_costs[name] = Cost(value=value, ratio=_geometric_mean(known_ratios), rough=rough[name], pairs=known_ratios)
+        all_costs[name] = Cost(
+            value=value, ratio=_geometric_mean(known_ratios), rough=is_rough and name in SPEEDS, pairs=known_ratios
+        )
     if throughput is not None:
         speed = _timed_speed(throughput, entries, baseline)
         all_costs |= {} if speed is None else {"tokens_per_second": speed}

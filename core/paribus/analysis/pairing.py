@@ -11,14 +11,16 @@ from typing import Any, Final, final
 from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
 from paribus.analysis.p_values import variance_reduction
+from paribus.analysis.program_findings import seed_failure
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant, incomparable_reason
 from paribus.analysis.table import Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.analysis.verdict_words import UNLEARNED, failure_text, saturated_text, withheld_text
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict
 from paribus.errors import join_names
-from paribus.planning.comparability import CONDITIONS
+from paribus.planning.comparability import conditions
 from paribus.specs.diff import MISSING
+from paribus.specs.program_spec import is_program
 from paribus.specs.tree import get_path
 from paribus.studies.designs import format_value
 
@@ -58,15 +60,19 @@ def pair_trials(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) 
     recorded = [pair for pair in planned if pair[0].record is not None and pair[1].record is not None]
     pairs = [pair for pair in recorded if not _differing_conditions(pair)]
     certificates = [certify_chain(*pair) for pair in recorded]
+    certificate = merge_certificates(certificates) if certificates else None
+    if certificate is not None:
+        certificate = _with_note(certificate, comparison.matched_option_notes.get(name))
+    if certificate is not None and is_program(recorded[0][0].spec):
+        failures = filter(None, map(seed_failure, zip(*recorded, strict=True)))
+        certificate = replace(certificate, failures=(*certificate.failures, *failures))
     finished = [pair for pair in pairs if all(entry.value(comparison.metric) is not None for entry in pair)]
     return PairedTrials(
         pairs=pairs,
         mixed_runtimes=tuple(
             f"seed {pair[1].seed}: {_differing_conditions(pair)}" for pair in recorded if _differing_conditions(pair)
         ),
-        certificate=_with_note(merge_certificates(certificates), comparison.matched_option_notes.get(name))
-        if certificates
-        else None,
+        certificate=certificate,
         finished=finished,
         across={pair[1].seed: text for pair in finished if (text := _differing_conditions(pair, "strict verdicts"))},
         incomparable=incomparable_reason(trials, name, comparison),
@@ -84,7 +90,7 @@ def _differing_conditions(pair: tuple[TrialEntry, TrialEntry], withheld: str = "
         parts = ((a.entry, b.entry) for a, b in zip(pair[0].tasks, pair[1].tasks, strict=True))
         return ", ".join(dict.fromkeys(text for part in parts if (text := _differing_conditions(part, withheld))))
     texts = []
-    for condition in CONDITIONS:
+    for condition in conditions(pair[0]):
         if condition.withholds == withheld and condition.recorded is not None:
             baseline, variant = map(condition.recorded, pair)
             if None not in (baseline, variant) and baseline != variant:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, final
 from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
-from paribus.planning.comparability import CONDITIONS, differing_names
+from paribus.planning.comparability import conditions, differing_names
 from paribus.planning.older_records import DATA
 from paribus.specs.diff import touches
 
@@ -163,7 +163,7 @@ def _condition_differences(
     reference = next((entry for name in order for entry in done[name]), None)
     if reference is None:
         return
-    for condition in CONDITIONS:
+    for condition in conditions(reference):
         if condition.recorded is None or condition.withholds != "table" or not condition.applies_to(comparison.metric):
             continue
         names = differing_names(

@@ -103,21 +103,28 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         )
     planned = paribus.study(source, registry=session.index())
     trials = {(trial.variant, trial.setting): trial for trial in planned.plan.trials}
-    for trial in trials.values():
-        _validate_training(session, trial.spec)
-    specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
-    warnings = [*planned.warnings(), *_memory_warnings(session, specs)]
+    warnings, commands = planned.warnings(), {}
+    if planned.plan.study.program is None:
+        for trial in trials.values():
+            _validate_training(session, trial.spec)
+        specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
+        warnings += _memory_warnings(session, specs)
+    else:
+        from paribus.program.command import command_of
+
+        commands = {trial.variant: command_of(trial.spec).text for trial in reversed(planned.plan.trials)}
     settings = [setting.name for setting in planned.plan.settings]
     excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
     if as_json:
         names = [variant.name for variant in planned.plan.variants]
         settings_entry = {"settings": settings} if len(settings) > 1 else {}
         document = {"ok": True, "problems": [], "warnings": warnings, "study": planned.name}
-        out_json({**document, "variants": names, "excluded": excluded, **settings_entry})
+        command_entry = {"commands": commands} if commands else {}
+        out_json({**document, "variants": names, "excluded": excluded, **settings_entry, **command_entry})
         return EXIT_OK
     out(f"# study {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
-        out(variant.name)
+        out(f"{variant.name}: {commands[variant.name]}" if commands else variant.name)
     if len(settings) > 1:
         out(f"in {len(settings)} settings: {'; '.join(settings)}")
     for line in unsolved_matches(planned):

@@ -37,14 +37,16 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     `paribus explain attention.gqa`
 
     TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), `study`,
-    a name of `from paribus import …` (Shape), `masks`, `softmax`, or `traits`: those of all slots, or of one
-    (traits.attention).
+    `program` (keys of a study of a program), a name of `from paribus import …` (Shape), `masks`, `softmax`, or
+    `traits`: those of all slots, or of one (traits.attention).
     """
+    from paribus.registry.class_reader import group_options
     from paribus.specs import fields
-    from paribus.studies.study_keys import STUDY_OPTIONS
+    from paribus.studies.study_keys import STUDY_OPTIONS, ProgramKeys
 
     sections = {
         "study": tuple(STUDY_OPTIONS.values()),
+        "program": group_options(ProgramKeys),
         "dims": fields.DIMS,
         "data": fields.DATA,
         "freeze": fields.FREEZE_OPTIONS,

@@ -85,6 +85,8 @@ def verb(
         study, registry=registry or session.index(), store=store, max_trials=max_trials, read_only=only_plan
     )
     jobs = jobs or default_jobs(planned)
+    if only_plan and planned.plan.study.program is not None:
+        return _show_commands(planned, jobs, as_json)
     if only_plan:
         return _show_plan(planned, session, jobs, as_json, timed=timing is not False)
     pending = pending_trials(planned)
@@ -191,6 +193,38 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
     explanation = measured if timed else "No steps were timed. Memory is predicted, for the tensors of one step."
     for line in wrapped(f"{explanation} No trial was run, and no file was written."):
         out(line)
+    return EXIT_OK
+
+
+def _show_commands(planned: PlannedStudy, jobs: int, as_json: bool) -> int:
+    """Print the plan of a study of a program: the command of each variant, with the first seed; write no record."""
+    from paribus.program.command import command_of
+    from paribus.storage.store import FINISHED
+
+    plan, store = planned.plan, planned.store
+    excluded = [{"variant": it.variant, "reason": it.reason} for it in plan.excluded]
+    rows = []
+    for setting in plan.settings:
+        for variant in setting.variants:
+            trials = plan.new_trials(variant.name, plan.study.metric.stage, setting.name)
+            pending = sum(store.state(trial.identity) not in FINISHED for trial in trials)
+            command = command_of(trials[0].spec).text if trials else ""
+            name = {"setting": setting.name} if setting.name else {}
+            rows.append(
+                {**name, "variant": variant.name, "trials": len(trials), "pending": pending, "command": command}
+            )
+    pending = sum(store.state(trial.identity) not in FINISHED for trial in plan.trials)
+    if as_json:
+        out_json({"variants": rows, "excluded": excluded, "pending": pending, "jobs": jobs})
+        return EXIT_OK
+    heads = [key for key in ("setting", "variant", "trials", "pending", "command") if any(key in row for row in rows)]
+    for line in table([tuple(heads), *(tuple(str(row.get(key, "")) for key in heads) for row in rows)]):
+        out(line)
+    for item in excluded:
+        out(f"excluded: {item['variant']}: {item['reason']}")
+    out()
+    out(f"study {planned.name}; records in {store.root}")
+    out(f"{pending} of {len(plan.trials)} trials would run, {jobs} at a time; their time is known after the first")
     return EXIT_OK
 
 

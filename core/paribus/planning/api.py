@@ -15,6 +15,7 @@ from paribus.planning.identity import unidentified
 from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
+from paribus.program.input_files import unidentified_program
 from paribus.registry import Index, LazyRegistry, Registry
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
@@ -75,6 +76,8 @@ class PlannedStudy:
 
     def warnings(self) -> list[str]:
         """Return a warning for each component whose identity does not cover all that its output depends on."""
+        if self.plan.study.program is not None:
+            return list(unidentified_program(self.plan.trials[0])) if self.plan.trials else []
         return list(unidentified((name for trial in self.plan.trials for name in trial.components), self.index))
 
     def records_dataframe(self) -> DataFrame:
@@ -118,7 +121,7 @@ def study(
         plan,
         study,
         index,
-        fingerprint=_cached_fingerprint(index),
+        fingerprint=_cached_fingerprint(index) if study.program is None else lambda spec: "",
         make_count=partial(_make_count, classes=classes),
         max_trials=max_trials,
         flops_per_step=_flops_per_step(classes),
@@ -129,10 +132,8 @@ def study(
     def replan() -> PlannedStudy:
         return PlannedStudy(make_plan(), saved, index, replan, classes)
 
-    checked = make_plan(
-        preview=EvaluationPreview(_metric_names(classes, index), _examples_digest(classes), _lost_bytes(classes)),
-        reported=problems,
-    )
+    preview = EvaluationPreview(_metric_names(classes, index), _examples_digest(classes), _lost_bytes(classes))
+    checked = make_plan(preview=preview if study.program is None else None, reported=problems)
     return PlannedStudy(checked, saved, index, replan, classes)
 
 
@@ -178,7 +179,7 @@ def _rows(trial: Trial, record: Mapping[str, Any] | None) -> Iterator[dict[str, 
             "seed": trial.seed,
             "state": record["result"]["state"],
             **point,
-            "parameters": record["result"]["parameters"],
+            **({"parameters": record["result"]["parameters"]} if "parameters" in record["result"] else {}),
             "identity": trial.identity,
         }
 

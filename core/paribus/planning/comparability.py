@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
 from paribus.errors import ParibusError, Problem, join_names
 from paribus.registry import Index
+from paribus.specs.program_spec import is_program
 from paribus.specs.tree import join_keys
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Trial
@@ -255,6 +256,22 @@ CONDITIONS: Final = (
         withholds="pair",
     ),
 )
+
+
+PROGRAM_CONDITIONS: Final = (
+    Condition(
+        "other-inputs",
+        "the files of the program",
+        "the same files for every trial; `paribus run` repeats the trials of older files",
+        recorded=lambda trial: trial.certificate.get("inputs"),
+    ),
+    *(it for it in CONDITIONS if it.code in ("other-machine", "other-processor", "other-threads")),
+)
+
+
+def conditions(trial: RecordedTrial) -> tuple[Condition, ...]:
+    """Return the conditions under which a trial of this kind can be compared."""
+    return PROGRAM_CONDITIONS if is_program(trial.spec) else CONDITIONS
 
 
 def differing_names(

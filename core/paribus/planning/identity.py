@@ -14,6 +14,7 @@ from paribus.registry import ComponentValues, Entry, Index
 from paribus.registry.index_cache import indexed_values, mark_outdated
 from paribus.specs.components import components_in_slot, filled_slots
 from paribus.specs.diff import WITHOUT_EFFECT
+from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, dependencies
 from paribus.storage.engine import numbers_of_engine
@@ -53,16 +54,16 @@ class CanonicalCache:
 
     def pairs(self, spec: Spec) -> list[str]:
         """Return each key with its value, sorted by key."""
-        return [self.pair(key, spec[key]) for key in sorted(spec)]
+        return [self.pair(key, spec[key], all_count=is_program(spec)) for key in sorted(spec)]
 
-    def pair(self, key: str, value: Any) -> str:
-        """Return a key with its value, without the options that have no effect."""
+    def pair(self, key: str, value: Any, *, all_count: bool = False) -> str:
+        """Return a key with its value, without the options that have no effect, unless `all_count`."""
         cached = self._cache.get((key, id(value)))
-        return self._serialise(key, value) if cached is None else cached[1]
+        return self._serialise(key, value, all_count) if cached is None else cached[1]
 
-    def _serialise(self, key: str, value: Any) -> str:
+    def _serialise(self, key: str, value: Any, all_count: bool) -> str:
         effective = value
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and not all_count:
             effective = {name: option for name, option in value.items() if (key, name) not in WITHOUT_EFFECT}
         text = f"{canonical_json(key).decode()}:{canonical_json(effective).decode()}"
         self._cache[key, id(value)] = value, text  # with the value, so that its id is not given to another object

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, final
 
 from paribus.planning.identity import identity_of
+from paribus.program.input_files import PREFIX
 from paribus.registry import Index
 from paribus.specs.components import with_new_options
+from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import digest_json
 from paribus.storage.store import Store, Trial
 
@@ -57,10 +59,11 @@ def changed_parts(document: Mapping[str, Any], trial: Trial) -> tuple[str, ...]:
     if document["code"] == trial.code:
         return data
     planned = trial.document()
-    engine = (ENGINE,) if document.get("engine", planned["engine"]) != planned["engine"] else ()
+    is_engine = not is_program(trial.spec) and document.get("engine", planned["engine"]) != planned["engine"]
+    engine = (ENGINE,) if is_engine else ()
     older, current = document.get("components") or {}, planned["components"]
     names = sorted({*older, *current}) if older else ()
-    components = tuple(name for name in names if older.get(name) != current.get(name))
+    components = tuple(name.removeprefix(PREFIX) for name in names if older.get(name) != current.get(name))
     return (*data, *((*engine, *components) or (CODE,)))
 
 
@@ -75,7 +78,7 @@ class _SpecLines:
 
     def digest(self, spec: Mapping[str, Any]) -> str:
         source = spec.get("from") or {}
-        if "trial" not in source:
+        if is_program(spec) or "trial" not in source:
             return identity_of(spec, "", "")
         plain = {**spec, "from": {key: value for key, value in source.items() if key != "trial"}}
         parent = self.spec(source["trial"])
@@ -86,4 +89,6 @@ class _SpecLines:
         if identity in self._specs:
             return self._specs[identity]
         record = self._records.get(identity)
-        return None if record is None else with_new_options(record["spec"], self._index)
+        if record is None or is_program(record["spec"]):
+            return record and record["spec"]
+        return with_new_options(record["spec"], self._index)

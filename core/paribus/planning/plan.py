@@ -135,7 +135,7 @@ def plan(
         reported: problems of the study's keys; then the rest is checked, and no trial is built
     """
     whole, study = study, readable_part(study, reported)
-    problems = [*component_problems(study, index)]
+    problems = [*component_problems(study, index)] if study.program is None else []
     is_readable = bool(study.base.data) or not reported
     too_many = trial_count_problems(study, max_trials) if is_readable and study.design else []
     drafts: list[Draft] = []

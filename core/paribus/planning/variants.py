@@ -10,6 +10,8 @@ from typing import Any, Final, final
 from paribus.errors import ParibusError, Problem
 from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdentity
 from paribus.planning.settings import BudgetMatch, Excluded
+from paribus.program.command import SEED
+from paribus.program.input_files import ProgramCode
 from paribus.registry import Index
 from paribus.specs.resolve import ReadingCache, check
 from paribus.specs.tree import Tree, flatten, get_path
@@ -18,7 +20,7 @@ from paribus.storage.store import Trial
 from paribus.studies.budgets import Budget, budget_changes, budget_cuts
 from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, baseline, effective_changes
 from paribus.studies.parse_vary import ExclusionFilter, idle_levels
-from paribus.studies.stages import Stage, key_in_stage
+from paribus.studies.stages import SINGLE_STAGE, Stage, key_in_stage
 from paribus.studies.study import Study, put_at
 
 Spec = dict[str, Any]
@@ -43,6 +45,8 @@ def resolve(
         memory: shares the reading of equal values between variants
         steps: by stage, the steps that a budget of FLOPs pays for
     """
+    if study.program is not None:
+        return {SINGLE_STAGE[0].name: _program_spec(study, (*variant.changes, *changes))}
     specs: Specs = {}
     for stage in study.stages:
         tree = Tree(
@@ -58,6 +62,15 @@ def resolve(
             tree.data = {**tree.data, "from": _source(study, variant, stage, specs[stage.parent])}
         specs[stage.name] = check(tree, index, memory)
     return specs
+
+
+def _program_spec(study: Study, changes: Sequence[Change]) -> Spec:
+    """Return the options of a program with the study's first seed."""
+    tree = Tree(study.base.data, dict(study.base.locations))
+    for key, value in changes:
+        put_at(tree, key, value, study.location_of(key))
+    put_at(tree, SEED, study.seeds[0], study.location(("seeds",)))
+    return dict(tree.data)
 
 
 def _source(study: Study, variant: Variant, stage: Stage, parent: Spec) -> dict[str, Any] | None:
@@ -99,7 +112,8 @@ def build_trials(
     canonical: CanonicalCache | None = None,
 ) -> list[Trial]:
     """Return the trials of all seeds, seed by seed, stage by stage and variant by variant."""
-    canonical, code_hashes = canonical or CanonicalCache(), ComponentCode(index)
+    canonical = canonical or CanonicalCache()
+    code_hashes = ComponentCode(index) if study.program is None else ProgramCode()
     references = {
         stage.name: (*reference_keys(study.base.data), *reference_keys(stage.overrides.data)) for stage in study.stages
     }

@@ -252,10 +252,7 @@ def overview_grid(table: Table) -> Grid:
 
 def certificate_lines(certificates: Mapping[str, Certificate]) -> list[tuple[str, str, str]]:
     """Return a mark, the name and the text of each certificate."""
-    return [
-        ("✓" if certificate.ok else "✗", clean(name), clean(certificate.text))
-        for name, certificate in certificates.items()
-    ]
+    return [(certificate.mark, clean(name), clean(certificate.text)) for name, certificate in certificates.items()]
 
 
 def family_certificate_lines(family: Family) -> list[tuple[str, str, str]]:

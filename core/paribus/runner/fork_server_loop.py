@@ -65,6 +65,9 @@ def spawn_job(request: str, output: int, command: Sequence[str]) -> int:
         )
 
 
+REQUESTED: Final = "as requested"  # the obstacle of a server that is not to fork
+
+
 def fork_obstacle() -> str:
     """Return why a fork of this process is unsafe: its other threads; empty if there are none."""
     count = thread_count()
@@ -223,7 +226,7 @@ class ForkServerLoop:
 
     def _start_process(self, request: str, output: int) -> int:
         obstacle = self._obstacle()
-        if obstacle and obstacle != self._last_obstacle:
+        if obstacle not in ("", REQUESTED, self._last_obstacle):
             self.send(kind="note", text=f"each trial starts a new Python process, which takes seconds: {obstacle}")
             self._last_obstacle = obstacle
         if obstacle:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from paribus.errors import EXIT_OK, ParibusError
 from paribus.models.parent_process import die_with_parent
-from paribus.runner.fork_server_loop import ForkServerLoop, RunJob, fork_obstacle
+from paribus.runner.fork_server_loop import REQUESTED, ForkServerLoop, RunJob, fork_obstacle
 from paribus.runner.other_environment import other_import_clock
 from paribus.runner.signals import STOP_SIGNALS, StopRequest
 from paribus.runner.worker import WorkerRequest, pin_threads, run_request
@@ -73,7 +73,7 @@ def main() -> None:
     def run_job(request: str, stop: StopRequest) -> int:
         return run_request(WorkerRequest.from_json(request), registry[0], stop=stop)
 
-    obstacle = _plugin_obstacle if settings["fork"] else lambda: "as requested"
+    obstacle = _plugin_obstacle if settings["fork"] else lambda: REQUESTED
     serve(int(descriptor), run_job, load=load, obstacle=obstacle)
 
 

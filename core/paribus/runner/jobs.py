@@ -213,7 +213,7 @@ def _runs_on_cpu(trial: Trial) -> bool:
 
 def default_jobs(planned: PlannedStudy) -> int:
     """Return the number of trials at a time where the user does not set it."""
-    trainers = [trial.spec["trainer"] or {} for trial in planned.plan.trials]
+    trainers = [trial.spec.get("trainer") or {} for trial in planned.plan.trials]
     gpus = gpu_count() if any(uses_accelerator(trainer) for trainer in trainers) else 0
     return make_launcher(planned).default_jobs(trials_at_once(trainers, cores()), trials_at_once(trainers, gpus))
 
@@ -226,5 +226,8 @@ def trials_at_once(trainers: Sequence[Mapping[str, Any]], devices: int) -> int:
 
 def make_launcher(planned: PlannedStudy) -> Launcher:
     """Return the launcher of a study; only its plugin is loaded, so that nothing waits for torch."""
-    node = planned.plan.study.launcher
+    study = planned.plan.study
+    node = study.launcher
+    if study.program is not None and node["name"] == "local":
+        node = {**node, "fork": False}  # the process of a trial imports nothing that a fork would share
     return make(LazyRegistry(planned.index), "launcher", node, kind=Launcher)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from paribus.errors import ParibusError
 from paribus.planning.older_records import OlderRecord
+from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import write_json
 from paribus.storage.engine import engine_hash
 from paribus.storage.lock import LOCK
@@ -48,6 +49,9 @@ def keep_record(store: Store, older: OlderRecord, *, replayed: str, steps: int) 
             "steps": steps,
             "time": time.time(),
         }
+        if is_program(trial.spec):
+            certificate = {**record["result"]["certificate"], "inputs": dict(trial.components)}
+            record = {**record, "result": {**record["result"], "certificate": certificate}}
         document = {
             **record,
             "identity": trial.identity,

@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, escape_unprintable
+from paribus.program.run_program import ProgramFailedError
 from paribus.runner.signals import STOP_SIGNALS
 from paribus.slots.launcher import JobEnded
 from paribus.storage.packages import package_of_file
@@ -51,6 +52,9 @@ class Failure(NamedTuple):
 
 def describe_failure(error: BaseException) -> Failure:
     """Return state, reason and exit code of an error."""
+    if isinstance(error, ProgramFailedError):
+        code = EXIT_MEMORY if error.out_of_memory else EXIT_FAILED
+        return Failure("out-of-memory" if error.out_of_memory else "failed", program_reason(error), "", code)
     frame = last_frame(error)
     causes = list(_causes(error))
     if memory := next((cause for cause in causes if _is_out_of_memory(cause)), None):
@@ -60,6 +64,14 @@ def describe_failure(error: BaseException) -> Failure:
     code = error.exit_code if isinstance(error, ParibusError) else EXIT_FAILED
     place = f" ({frame})" if frame and not isinstance(error, ParibusError) else ""
     return Failure("failed", one_line(error) + escape_unprintable(place), frame, code)
+
+
+def program_reason(error: ProgramFailedError) -> str:
+    """Return how a program ended, in one line."""
+    problem = error.problems[0]
+    place = f"{problem.location}: " if problem.location else ""
+    text = escape_unprintable("; ".join(filter(None, (f"{place}{problem.message}", problem.hint or problem.valid))))
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}…"
 
 
 def one_line(error: BaseException) -> str:
@@ -113,15 +125,21 @@ class Outcome(NamedTuple):
 
 
 def trial_outcome(
-    ended: JobEnded, failure: Mapping[str, Any] | None, timeout: float | None = None, *, is_ending: bool = False
+    ended: JobEnded,
+    failure: Mapping[str, Any] | None,
+    timeout: float | None = None,
+    *,
+    is_ending: bool = False,
+    resumes: bool = True,
 ) -> Outcome:
     """Return the outcome of a trial from the end of its process and the failure that it wrote.
 
     `timeout`: seconds after which the scheduler stopped it. `is_ending`: the scheduler stops all trials, so that a
-    signal was its own.
+    signal was its own. `resumes`: another attempt goes on from a checkpoint.
     """
     if timeout is not None:
-        return Outcome("timeout", f"it was stopped after {timeout:g} s; run again, it goes on from its checkpoint")
+        again = "it goes on from its checkpoint" if resumes else "it starts from the beginning"
+        return Outcome("timeout", f"it was stopped after {timeout:g} s; run again, {again}")
     if ended.code in (EXIT_INTERRUPTED, EXIT_TERMINATED) or (is_ending and ended.signal is not None):
         return Outcome("interrupted", INTERRUPTED)
     if ended.signal is not None:

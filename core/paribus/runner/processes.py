@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, Final, NamedTuple, final
 
 from paribus.errors import EXIT_FAILED, PluginError, Problem
+from paribus.program.run_program import USER_ENVIRONMENT
 from paribus.runner.other_environment import other_environment
 from paribus.runner.progress import JobLog
 from paribus.slots.launcher import Job, JobEnded, JobStarted, LauncherEvent, LauncherMessage, Plugins
@@ -214,6 +215,10 @@ def process_environment() -> dict[str, str]:
 
 def job_environment() -> dict[str, str]:
     """Return variables for a trial's process: this paribus, one thread, no random hashes, and no CUDA context."""
+    if USER_ENVIRONMENT in os.environ:  # this process is a job itself
+        user = os.environ[USER_ENVIRONMENT]
+    else:
+        user = json.dumps({name: os.environ[name] for name in (*ONE_THREAD, "PYTHONPATH") if name in os.environ})
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *(entry for entry in sys.path if entry and entry != root)])
     return {
@@ -222,6 +227,7 @@ def job_environment() -> dict[str, str]:
         "PYTHONHASHSEED": "0",  # the order of a set of strings may affect a plugin's results
         "TOKENIZERS_PARALLELISM": "false",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        USER_ENVIRONMENT: user,
     }
 
 

@@ -167,7 +167,9 @@ class StudyProgress:
         diverged = record["result"].get("diverged") if record is not None else None
         if diverged is None:
             return ""
-        return f"at step {diverged['step']}; the last finite loss was {diverged['last_loss']}"
+        last = diverged["last_loss"]
+        loss = "no loss was finite" if last is None else f"the last finite loss was {last}"
+        return f"at step {diverged['step']}; {loss}"
 
     def _print(self, text: str) -> None:
         if self._bar is not None:

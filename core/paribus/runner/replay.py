@@ -21,7 +21,8 @@ from paribus.planning.older_records import DATA, ENGINE, OlderRecord, older_reco
 from paribus.runner.jobs import RunOptions
 from paribus.runner.kept_records import keep_record, link_file
 from paribus.runner.progress import TrialGroup, trial_group
-from paribus.runner.result_differences import Document, environment_change, first_difference
+from paribus.runner.result_differences import Document, environment_change, first_difference, program_difference
+from paribus.specs.program_spec import PROGRAM, is_program
 from paribus.storage.engine import engine_hash, is_proven_equal
 from paribus.storage.lock import LOCK
 from paribus.storage.store import CHECKPOINTS, FINISHED, Store, Trial
@@ -109,7 +110,9 @@ def stale_records(planned: PlannedStudy) -> list[OlderRecord]:
     ]
     for trial in trials:  # of accelerators, whose engines are not proven by their epoch
         record = records.get(trial.identity)
-        if record is not None and engine_of(record["provenance"]) not in (None, engine_hash()):
+        if record is None or is_program(record["spec"]):
+            continue
+        if engine_of(record["provenance"]) not in (None, engine_hash()):
             older.append(OlderRecord(trial, store.trial(trial.identity) or trial.document(), record, (ENGINE,)))
     latest: dict[str, OlderRecord] = {}
     for item in sorted(older, key=_preference):
@@ -199,6 +202,8 @@ def _replay_folder(store: Store) -> Iterator[Path]:
 
 
 def _is_long(older: OlderRecord) -> bool:
+    if is_program(older.trial.spec):  # which has no checkpoints of ours
+        return False
     seconds = older.record["provenance"].get("training_seconds") or 0.0
     return float(seconds) > SHORT_SECONDS and int(older.record["result"]["steps"]) > STEPS
 
@@ -262,7 +267,12 @@ def _compare_end(ends: Store, older: OlderRecord, group: tuple[OlderRecord, ...]
     result = Replay(older=older, records=group)
     if record is None:
         return replace(result, difference=_failure(ends, identity))
-    difference = _describe(first_difference(older.record["result"], record["result"]), older)
+    results = older.record["result"], record["result"]
+    if is_program(record["spec"]):
+        difference = program_difference(*results, record["spec"][PROGRAM]["metric"]["name"])
+    else:
+        difference = first_difference(*results)
+    difference = _describe(difference, older)
     environment = environment_change(older.record["provenance"], record["provenance"]) if difference else ""
     return replace(result, steps=record["result"]["steps"], difference=difference, environment=environment)
 

@@ -43,6 +43,20 @@ def _differences(recorded: Document, replayed: Document) -> Iterator[str]:
             yield f"`certificate.{name}` of the result"
 
 
+def program_difference(recorded: Document, replayed: Document, metric: str) -> str:
+    """Describe the first value of the metric that differs between two results of a program; empty if none does.
+
+    Its other numbers may be times.
+    """
+    older, newer = (
+        [(point["step"], point[metric]) for point in it["curve"] if metric in point] for it in (recorded, replayed)
+    )
+    for (step, value), other in zip(older, newer, strict=False):
+        if other != (step, value):
+            return f"`{metric}` at step {step}: {value} in the record, {other[1]} at step {other[0]} here"
+    return f"the number of values: {len(older)} in the record, {len(newer)} here" if len(older) != len(newer) else ""
+
+
 def _tensor_differences(older: Document, newer: Document) -> Iterator[str]:
     for name, tensor in older.items():
         if name not in newer:

@@ -36,6 +36,7 @@ from paribus.runner.processes import plugin_arguments
 from paribus.runner.progress import Event, OnEvent, ProgressReader, TrialGroup, ignore_event, trial_group
 from paribus.runner.signals import InterruptedStudyError, StopRequest
 from paribus.slots.launcher import Job, JobEnded, JobStarted, Launcher, LauncherEvent, LauncherMessage, Plugins
+from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import make_folder
 from paribus.storage.lease import POLL_SECONDS, LeaseMonitor
 from paribus.storage.store import LOG, PROGRESS, Store, Trial
@@ -225,7 +226,7 @@ class Scheduler:
             elif not line.message:
                 latest = line
         if latest is not None and not running.task.is_rehearsal:
-            steps = (trial.spec["trainer"] or {}).get("max_steps") or 0
+            steps = (trial.spec.get("trainer") or {}).get("max_steps") or 0
             self.emit(Event(kind="progress", trial=trial, step=latest.step, steps=steps, loss=latest.loss))
 
     def _end_trial(self, running: RunningTask, event: JobEnded) -> None:
@@ -237,7 +238,8 @@ class Scheduler:
             return
         outcome = self._outcome(running, event, self.store)
         if self._retry(task, outcome):
-            text = f"{outcome.reason}; it is tried again, from its checkpoint"
+            start = "" if is_program(task.trial.spec) else ", from its checkpoint"
+            text = f"{outcome.reason}; it is tried again{start}"
             self.emit(Event(kind="note", trial=task.trial, text=text))
         else:
             self._write_outcome(task.trial, outcome)
@@ -279,7 +281,8 @@ class Scheduler:
     def _outcome(self, running: RunningTask, event: JobEnded, store: Store) -> Outcome:
         timeout = self.options.timeout_seconds if running.timed_out is not None else None
         failure = store.failure(running.task.trial.identity)
-        return trial_outcome(event, failure, timeout, is_ending=self.is_ending)
+        resumes = not is_program(running.task.trial.spec)
+        return trial_outcome(event, failure, timeout, is_ending=self.is_ending, resumes=resumes)
 
     def _retry(self, task: Task, outcome: Outcome) -> bool:
         """Queue a task again if another attempt may succeed, and return whether it was queued."""

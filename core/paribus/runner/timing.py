@@ -47,7 +47,8 @@ def timing_plan(planned: PlannedStudy, *, requested: bool | None = None) -> dict
 
     `requested`: True to time them in any case, False never.
     """
-    groups = _groups(planned) if requested is not False else []
+    can_time = requested is not False and planned.plan.study.program is None
+    groups = _groups(planned) if can_time else []
     if not groups or _all_timed(planned.store, groups, with_inference=bool(requested)):
         return {}
     variants = sum(len(group) + 1 for group in groups)

@@ -27,9 +27,11 @@ from paribus.runner.other_environment import other_import_clock
 from paribus.runner.outcomes import EXIT_LOCKED, INTERRUPTED, Failure, describe_failure
 from paribus.runner.progress import ProgressWriter
 from paribus.runner.signals import StopRequest, catch_signals
+from paribus.specs.program_spec import is_program
 from paribus.specs.trainer_options import max_seconds, requested_processes
 from paribus.storage.atomic import FILES, Files, remove_temporary_files, write_json
 from paribus.storage.lease import HostIdentity, LostLeaseError
+from paribus.storage.saved_model import RECORD
 from paribus.storage.store import FAILURE, LOGS, PROGRESS, Store
 from paribus.train.trial_options import TrialOptions
 
@@ -158,7 +160,7 @@ def print_line(line: str) -> None:
 
 def run_request(
     request: WorkerRequest,
-    registry: Registry,
+    registry: Registry | None,
     *,
     stop: StopRequest,
     watch: Callable[[], None] = lambda: None,
@@ -168,10 +170,12 @@ def run_request(
 ) -> int:
     """Run a request in this process and return the exit code; a trial that another process runs is left to it.
 
+    A trial of a program needs no registry.
     A trial ends with a checkpoint when `stop` is requested. It calls `watch` at every step, and `on_last_line` with
     the reason of a failure.
     """
     if request.timing:
+        assert registry is not None
         return _run_timing(request, registry, stop.poll, on_last_line)
     store = Store(Path(request.store), request.study, files, host)
     lock = store.lock(request.identity)
@@ -188,6 +192,8 @@ def run_request(
                 watch()
                 return stop.poll() or os.getppid() != parent  # orphaned, where the kernel does not kill orphans
 
+            if registry is None:
+                return _run_program(request, fenced, should_stop)
             return _run_trial(request, registry, fenced, should_stop)
     except LostLeaseError as error:
         on_last_line(str(error))
@@ -196,9 +202,50 @@ def run_request(
         if (stop.is_requested and not isinstance(error, Exception)) or _is_interruption(error):
             failure = Failure("interrupted", INTERRUPTED, "", stop.exit_code)
         else:
-            _print_traceback(error)
+            if registry is not None:
+                _print_traceback(error)
             failure = describe_failure(error)
         return _write_failure(request, store, failure, on_last_line)
+
+
+def _run_program(request: WorkerRequest, store: Store, should_stop: Callable[[], bool]) -> int:
+    from paribus.program.input_files import changed_inputs
+    from paribus.program.run_program import ProgramContext, run_program
+
+    if store.record(request.identity) is not None:  # another process was faster
+        return EXIT_OK
+    changed = changed_inputs(request.components, request.spec)
+    if changed is not None:
+        raise changed
+    folder = store.folder(request.identity)
+    progress = _new_progress(store, folder, None)
+    gpus = gpu_count()
+    visible = [device for device in os.environ.get(CUDA_DEVICES, "").split(",") if device]
+    devices = devices_at(request.job_slot or 0, visible or [str(number) for number in range(gpus)])
+    context = ProgramContext(
+        identity=request.identity,
+        folder=folder,
+        components=request.components,
+        devices=devices if request.job_slot is not None else (),
+        has_gpu=gpus > 0,
+        contended=request.options.contended,
+        should_stop=should_stop,
+        on_step=progress.write_step,
+    )
+    record = run_program(request.spec, context)
+    write_json(folder / RECORD, record, files=store.files)
+    return EXIT_OK
+
+
+def _new_progress(store: Store, folder: Path, steps: int | None) -> ProgressWriter:
+    """Return the progress of a trial, in a folder without what an earlier attempt left."""
+    progress = ProgressWriter(folder / PROGRESS, steps, files=store.files)
+    for message in store.messages:
+        progress.write_message(message)
+    remove_temporary_files(folder, files=store.files)
+    with suppress(OSError):
+        store.files.unlink(folder / FAILURE)
+    return progress
 
 
 def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_stop: Callable[[], bool]) -> int:
@@ -215,12 +262,7 @@ def _run_trial(request: WorkerRequest, registry: Registry, store: Store, should_
     folder = store.folder(request.identity)
     trainer = request.spec["trainer"] or {}
     steps = trainer.get("max_steps") or (DEFAULT_STEPS if max_seconds(trainer) is None else None)
-    progress = ProgressWriter(folder / PROGRESS, steps, files=store.files)
-    for message in store.messages:
-        progress.write_message(message)
-    remove_temporary_files(folder, files=store.files)
-    with suppress(OSError):
-        store.files.unlink(folder / FAILURE)  # of an earlier attempt
+    progress = _new_progress(store, folder, steps)
     trial = {} if request.is_rehearsal else store.trial(request.identity) or {}
     should_stop, on_step = _stopped_at(request.options.stop_at_step, should_stop, progress.write_step)
     has_loggers = request.options.loggers and not request.is_rehearsal
@@ -316,6 +358,10 @@ def _measure_steps(
 
 
 def _is_interruption(error: BaseException) -> bool:
+    from paribus.program.run_program import ProgramStoppedError
+
+    if isinstance(error, ProgramStoppedError) or "paribus.train.trial_callback" not in sys.modules:
+        return isinstance(error, ProgramStoppedError)
     from paribus.train.trial_callback import InterruptedTrialError
 
     return isinstance(error, InterruptedTrialError)
@@ -350,6 +396,8 @@ def main() -> None:
 def _load_and_run(request: WorkerRequest, stop: StopRequest) -> int:
     from paribus.registry import installed
 
+    if is_program(request.spec):
+        return run_request(request, None, stop=stop)
     try:
         with other_import_clock():
             registry = installed(**request.plugins)

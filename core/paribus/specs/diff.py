@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
+
+from paribus.specs.program_spec import is_program
 
 WITHOUT_EFFECT = (("data", "workers"), ("from", "name"), ("from", "learned"), ("teacher", "name"))
 """Options of a spec that have no effect on a trial."""
@@ -33,8 +35,16 @@ class Difference(NamedTuple):
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]:
-    """Yield the values that differ, with their dotted paths; options without effect are skipped."""
-    if path in FREE:
+    """Yield the values that differ, with their dotted paths; options of a spec without effect are skipped.
+
+    The options of a program all have effects, whatever their names.
+    """
+    free = () if isinstance(before, Mapping) and is_program(before) else FREE
+    yield from _differences(before, after, path, free)
+
+
+def _differences(before: Any, after: Any, path: str, free: Sequence[str]) -> Iterator[Difference]:
+    if path in free:
         return
     branches = _branches(before), _branches(after)
     if any(branches) and all(
@@ -42,7 +52,8 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[Difference]
     ):
         left, right = (branch or {} for branch in branches)
         for key in {**left, **right}:
-            yield from differences(left.get(key, MISSING), right.get(key, MISSING), f"{path}.{key}" if path else key)
+            inner = f"{path}.{key}" if path else key
+            yield from _differences(left.get(key, MISSING), right.get(key, MISSING), inner, free)
     elif not _same(before, after):
         yield Difference(path, before, after)
 

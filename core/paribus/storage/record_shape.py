@@ -132,9 +132,27 @@ SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
 }
 
 
+PROGRAM_SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
+    **{path: kind for path, kind in SHAPE.items() if path[0] == "provenance"},
+    **{("result", key): SHAPE["result", key] for key in ("state", "steps", "metrics", "curve", "certificate")},
+    ("identity",): TEXT,
+    ("spec",): MAPPING,
+    ("spec", "seed"): COUNT,
+    ("spec", "program"): MAPPING,
+    ("spec", "program", "metric"): MAPPING,
+    ("provenance", "cpu_seconds"): _optional(NUMBER),
+    ("result",): MAPPING,
+    ("result", "certificate", "inputs"): TEXTS,
+    ("result", "certificate", "values"): TEXT,
+}
+"""The shape of a record of a program, of which less is known."""
+
+
 def shape_faults(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield each value of a record that is missing or of another type than comparisons read."""
-    for path, kind in SHAPE.items():
+    spec = record.get("spec")
+    shape = PROGRAM_SHAPE if isinstance(spec, Mapping) and "program" in spec else SHAPE
+    for path, kind in shape.items():
         node: Any = record
         for key in path[:-1]:
             node = node.get(key) if isinstance(node, Mapping) else None

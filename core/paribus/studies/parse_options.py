@@ -15,7 +15,7 @@ from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
-from paribus.studies.study_keys import STUDY_OPTIONS, Match, StudyKeys
+from paribus.studies.study_keys import STUDY_OPTIONS, CommonKeys, Match
 from paribus.train.trial_options import LOGGERS
 
 # --- seeds ---
@@ -185,7 +185,7 @@ LAST_EARLY_LOOK: Final = 0.75  # of all seeds: a later look would save less than
 ONE_TABLE: Final = ("one-at-a-time", "grid", "list", "leave-one-out")  # designs that compare only with the baseline
 
 
-def check_looks(validator: Validator, keys: StudyKeys, seeds: int) -> tuple[int, ...]:
+def check_looks(validator: Validator, keys: CommonKeys, seeds: int) -> tuple[int, ...]:
     """Return the numbers of seeds at which verdicts are taken, ending with all; empty without early stopping."""
     if keys.stop is None or any(problem.path == "seeds" for problem in validator.problems):
         return ()

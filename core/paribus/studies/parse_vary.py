@@ -25,7 +25,7 @@ from paribus.studies.designs import (
     named_variant,
 )
 from paribus.studies.fractional_factorial import is_possible
-from paribus.studies.study_keys import STUDY_OPTIONS, StudyKeys
+from paribus.studies.study_keys import STUDY_OPTIONS, CommonKeys
 
 REASON: Final = "reason"
 AXIS_KEYS: Final = {"values", "when"}
@@ -38,7 +38,7 @@ REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
 }
 
 
-def parse_variation(validator: Validator, keys: StudyKeys) -> Variation:
+def parse_variation(validator: Validator, keys: CommonKeys) -> Variation:
     """Return what a study varies, and report its problems and what the design would ignore."""
     vary, when = _parse_axes(validator, keys.vary or {})
     varied = Variation(vary=vary, when=when, variants=keys.variants, changes=keys.changes)
@@ -186,7 +186,7 @@ class Exclusion:
         return all(holds(get_value(key), value) for key, value in self.holds.items())
 
 
-def parse_exclusions(validator: Validator, keys: StudyKeys) -> tuple[Exclusion, ...]:
+def parse_exclusions(validator: Validator, keys: CommonKeys) -> tuple[Exclusion, ...]:
     """Return the section `exclude`."""
     if keys.exclude and keys.design and keys.design not in PRODUCTS:
         message = f"the design `{keys.design}` has only the variants that are listed, so `exclude` would be ignored"

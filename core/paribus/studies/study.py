@@ -18,6 +18,7 @@ from paribus.registry import Index
 from paribus.registry.component_index import NAME
 from paribus.specs.key_blocks import read_block
 from paribus.specs.load import apply_preset, load, set_path
+from paribus.specs.program_spec import PROGRAM
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.storage.atomic import digest
@@ -35,6 +36,7 @@ from paribus.studies.parse_options import (
     parse_tune,
     scaled_base,
 )
+from paribus.studies.parse_program import parse_program, program_base, program_metric
 from paribus.studies.parse_vary import Exclusion, null_keys, parse_exclusions, parse_variation, varied_keys
 from paribus.studies.stages import (
     SINGLE_STAGE,
@@ -43,7 +45,7 @@ from paribus.studies.stages import (
     check_stage_names,
     parse_stages,
 )
-from paribus.studies.study_keys import Match, Metric, StudyKeys
+from paribus.studies.study_keys import Match, Metric, ProgramKeys, StudyKeys
 from paribus.studies.task_metrics import parse_metrics, with_first_name
 
 FILE = "study.yaml"
@@ -76,6 +78,7 @@ class Study:
     exclude: tuple[Exclusion, ...] = ()
     looks: tuple[int, ...] = ()  # numbers of seeds after which a verdict may stop a variant early
     task_metrics: tuple[Metric, ...] = ()  # of a table over tasks, of which `metric` is the first
+    program: Mapping[str, Any] | None = None  # of a study of a program, whose specs are its options
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -107,6 +110,8 @@ def parse_study(name: str, tree: Tree, index: Index) -> Study:
 def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     """Return the readable part of a study, and every problem of its keys."""
     validator = Validator(tree, index)
+    if PROGRAM in tree.data:
+        return _read_program_study(name, validator), validator.problems
     keys = read_block(validator, StudyKeys, _long_forms(tree.data))
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     stages = parse_stages(validator, keys.stages)
@@ -144,10 +149,49 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     return study, validator.problems
 
 
+def _read_program_study(name: str, validator: Validator) -> Study:
+    """Return the readable part of a study of a program."""
+    data = validator.tree.data
+    keys = read_block(validator, ProgramKeys, {**data, **_long_stop(data)})
+    varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
+    places = varied_keys(varied)
+    program = parse_program(validator, keys, places)
+    tune = parse_tune(validator, keys.tune, seeds)
+    check_tuned_keys(validator, tune, places, SINGLE_STAGE, ())
+    scales = parse_scales(validator, keys.scales)
+    check_scale_keys(validator, scales, places, SINGLE_STAGE)
+    base = (("base",), keys.base or {})
+    return Study(
+        name=keys.name or name,
+        base=program_base(validator, program, base),
+        design=keys.design,
+        varied=varied,
+        seeds=seeds,
+        budget={},
+        match=None,
+        metric=program_metric(keys),
+        launcher=keys.launcher,
+        timeout=keys.timeout,
+        exclude=parse_exclusions(validator, keys),
+        marks=validator.tree.locations,
+        scales={
+            name: program_base(validator, program, base, (("scales", name), changes))
+            for name, changes in scales.items()
+        },
+        tune=tune,
+        looks=check_looks(validator, keys, len(seeds)),
+        program=program,
+    )
+
+
+def _long_stop(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `stop` without its short form."""
+    return {"stop": {"when": data["stop"]}} if isinstance(data.get("stop"), str) else {}
+
+
 def _long_forms(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a file without short forms: `stop: when-decided`, and `none` among matches."""
-    stop, match = data.get("stop"), data.get("match")
-    short: dict[str, Any] = {"stop": {"when": stop}} if isinstance(stop, str) else {}
+    match, short = data.get("match"), _long_stop(data)
     if isinstance(match, list):
         short["match"] = [None if item == "none" else item for item in match]
     return {**data, **short, "metric": with_first_name(data.get("metric") or {})}

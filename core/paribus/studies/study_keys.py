@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, final
 
+from paribus.program.command import OPTIONS
 from paribus.registry.class_reader import group_options
 from paribus.registry.component_index import NAME
 from paribus.schema import Example, Names, Pattern, Range, Slot
@@ -93,32 +94,63 @@ class StageSource:
     vocabulary: Annotated[Literal["kept", "new"], "keep its tokenizer, or train new embeddings"] = "kept"
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
-class StudyKeys:
-    """Keys of a study."""
+class CommonKeys:
+    """Keys of every study: what varies, how often, and where trials run."""
 
     name: Annotated[str | None, "name of its folder in a store; by default that of its file", Pattern(*_FOLDER)] = None
-    base: Annotated[Any, "spec that every variant starts from", Example("gpt-tiny")]
-    vary: Annotated[Section, "values to try, by key of a spec", Example({"attention": ["mqa", "gqa"]})] = None
+    vary: Annotated[Section, "values to try, by key of the base", Example({"attention": ["mqa", "gqa"]})] = None
     design: Annotated[str, "how variants are formed", Names("design", tuple(DESIGNS))] = "one-at-a-time"
     variants: Annotated[Sections, "complete variants", Example([{"attention": "mqa", "norm": "rmsnorm"}])] = ()
     changes: Annotated[Sections, "changes to combine, or to remove one by one", Example(_CHANGES)] = ()
     fraction: Annotated[Any, "share of the cells of a factorial that run", Example("1/2")] = None
     exclude: Annotated[Sections, "cells of a product that do not run", Example(_CELLS)] = ()
-    stages: Annotated[Section, "trainings that every variant goes through", Example(_STAGES)] = None
     seeds: Annotated[Any, "number of replicates, or a list of seeds", Example(8)] = DEFAULT_SEEDS
-    budget: Annotated[Section, "what every variant may train for", Example({"steps": 300})] = None
-    match: Annotated[tuple[Match | None, ...], "what every variant has as much of as the baseline"] = ()
-    metric: Annotated[Metric, "metric of the verdict", Example("val/clm/loss")]
     scales: Annotated[Any, "sizes to compare at", Example({"s": {"dims.width": 32}, "m": {"dims.width": 64}})] = None
     tune: Annotated[Section, "values to choose for each variant", Example({"optimizer.lr": [5e-4, 1e-3]})] = None
     stop: Annotated[Stop | None, "verdicts before the last seed", Example("when-decided")] = None
+    launcher: Annotated[Any, "where trials run", Slot("launcher")] = "local"
+    timeout: Annotated[float | None, "seconds for a trial", Range(above=0, below=MAX_NUMBER)] = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class StudyKeys(CommonKeys):
+    """Keys of a study."""
+
+    base: Annotated[Any, "spec that every variant starts from", Example("gpt-tiny")]
+    stages: Annotated[Section, "trainings that every variant goes through", Example(_STAGES)] = None
+    budget: Annotated[Section, "what every variant may train for", Example({"steps": 300})] = None
+    match: Annotated[tuple[Match | None, ...], "what every variant has as much of as the baseline"] = ()
+    metric: Annotated[Metric, "metric of the verdict", Example("val/clm/loss")]
     evaluate: Annotated[Any, "objectives that every variant is evaluated with"] = None
     measure: Annotated[Any, "measures of every variant"] = None
-    launcher: Annotated[Any, "where trials run", Slot("launcher")] = "local"
     loggers: Annotated[Any, "Lightning loggers of each trial", Example(["csv", {"name": "tensorboard"}])] = None
-    timeout: Annotated[float | None, "seconds for a trial", Range(above=0, below=MAX_NUMBER)] = None
+
+
+@final
+@dataclass(frozen=True)
+class ProgramMetric:
+    """The metric of the verdict on a program, and where the program writes it."""
+
+    name: Annotated[str, "metric of the verdict, as the program names it", Example("val_loss")]
+    from_: Annotated[str, "where the program writes it", Example("metrics.jsonl")]
+    pattern: Annotated[str, "of a printed line, with a group for the value", Example("val loss ([0-9.]+)")] = ""
+    better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
+    margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ProgramKeys(CommonKeys):
+    """Keys of a study of a program, whose variants are options."""
+
+    program: Annotated[str, "command of a trial; `{key}` is the value of an option", Example("python train.py")]
+    options: Annotated[str, "how each option is passed", Example("{key}={value}")] = OPTIONS
+    seed_option: Annotated[str, "option of the seed", Example("random_seed")] = "seed"
+    inputs: Annotated[tuple[str, ...], "files and folders that the program reads", Example(["model.py", "data"])] = ()
+    base: Annotated[Section, "options of the baseline", Example({"attention": "mha", "lr": 1e-3})] = None
+    metric: Annotated[ProgramMetric, "metric of the verdict", Example({"name": "val_loss", "from": "metrics.jsonl"})]
 
 
 STUDY_OPTIONS: Final = {option.name: option for option in group_options(StudyKeys)}

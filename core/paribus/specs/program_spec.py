@@ -1,0 +1,13 @@
+"""Specs of programs: the options of a command, beside the key `program`, which says how it is run and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+PROGRAM: Final = "program"
+
+
+def is_program(spec: Mapping[str, Any]) -> bool:
+    """Return whether a resolved spec is that of a program."""
+    return PROGRAM in spec

@@ -1,0 +1,86 @@
+"""Parse a study of a program: its command, the base options, and the metric that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paribus.program.command import RESERVED, command_problems
+from paribus.program.input_files import input_problems
+from paribus.program.metric_files import source_problem
+from paribus.specs.load import set_path
+from paribus.specs.program_spec import PROGRAM
+from paribus.specs.tree import Keys, Tree, copy_values
+from paribus.specs.values import Validator
+from paribus.studies.study_keys import Metric, ProgramKeys
+
+
+def parse_program(validator: Validator, keys: ProgramKeys, varied: Sequence[tuple[Keys, str]]) -> dict[str, Any]:
+    """Return the block `program` of each spec, and report what is wrong with the command, options and metric."""
+    tuned = [(("tune", key), str(key)) for key in keys.tune or {} if key != "seeds"]
+    places = [*((("base", key), str(key)) for key in keys.base or {}), *varied, *tuned]
+    _check_keys(validator, keys, places)
+    if keys.program:
+        names = list(dict.fromkeys(_names(keys, places)))
+        for key, message, valid, suggestion in command_problems(keys.program, keys.options, names):
+            validator.add_error("bad-template", (key,), message, valid, suggestion)
+    for place, message, valid in input_problems(keys.inputs, Path.cwd()):
+        validator.add_error("no-file", ("inputs", place), message, valid)
+    metric = keys.metric
+    if metric.from_:
+        wrong, message, valid = source_problem(metric.from_, metric.pattern)
+        if wrong:
+            validator.add_error("bad-source", ("metric", wrong), message, valid)
+    return {
+        "command": keys.program,
+        "options": keys.options,
+        "seed_option": keys.seed_option,
+        "inputs": list(keys.inputs),
+        "metric": {"name": metric.name, "from": metric.from_, "pattern": metric.pattern},
+    }
+
+
+def program_metric(keys: ProgramKeys) -> Metric:
+    """Return the metric of a program as that of a study; nobody knows a loss that its models must beat."""
+    metric = keys.metric
+    return Metric(name=metric.name, better=metric.better, margin=metric.margin)
+
+
+def program_base(validator: Validator, program: Mapping[str, Any], *layers: tuple[Keys, Mapping[str, Any]]) -> Tree:
+    """Return the spec of a baseline: the block `program`, and the options of each layer, dotted or nested."""
+    tree = Tree({PROGRAM: dict(program)}, {(): validator.tree.location((PROGRAM,))})
+    for place, options in layers:
+        for key, value in options.items():
+            if str(key).partition(".")[0] in RESERVED:
+                continue  # it is reported
+            location = validator.tree.location((*place, key))
+            set_path(tree, str(key), Tree(copy_values(value), {(): location}), location)
+    return tree
+
+
+def _names(keys: ProgramKeys, places: Sequence[tuple[Keys, str]]) -> Iterator[str]:
+    """Yield the dotted names of all options."""
+    yield keys.seed_option
+    for _, key in places:
+        yield key
+    yield from _nested(keys.base or {})
+
+
+def _nested(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _nested(value, f"{prefix}{key}.")
+
+
+def _check_keys(validator: Validator, keys: ProgramKeys, places: Sequence[tuple[Keys, str]]) -> None:
+    """Report options that are called as a key of the spec itself, or as the option of the seed."""
+    for place, key in places:
+        first = key.partition(".")[0]
+        if key == keys.seed_option:
+            message = f"`{key}` is the option of the seed, which `seeds` sets"
+            validator.add_error("reserved", place, message, "another option; or `seed_option` names that of the seed")
+        elif first in RESERVED:
+            message = f"`{first}` is a key of the spec itself, and no option of a program"
+            validator.add_error("reserved", place, message, "another name, and a placeholder in `program`")

@@ -1,0 +1,168 @@
+"""Studies of programs on the command line: verdicts, what withholds them, edits, and other designs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+SCRIPT = """
+import argparse, json, random
+p = argparse.ArgumentParser()
+p.add_argument("--attention", default="mha")
+p.add_argument("--lr", type=float, default=0.1)
+p.add_argument("--seed", type=int, default=0)
+a = p.parse_args()
+noise = random.Random(a.seed)
+loss = 5 + noise.random()
+with open("metrics.jsonl", "w") as file:
+    for step in range(1, 4):
+        loss -= {"mha": 1.0, "gqa": 1.1, "mqa": 1.3}[a.attention] * a.lr * noise.gauss(1, 0.02)
+        print(json.dumps({"step": step, "val_loss": loss, "time": step}), file=file)
+"""
+STUDY: dict[str, Any] = {
+    "program": "python3 train.py",
+    "base": {"attention": "mha", "lr": 0.1},
+    "vary": {"attention": ["gqa", "mqa"]},
+    "seeds": 3,
+    "metric": {"name": "val_loss", "from": "metrics.jsonl", "margin": 0.001},
+}
+
+
+@pytest.fixture
+def write(cli: Cli) -> Callable[..., str]:
+    """Write a script and a study in the current folder, and return the name of the study's file."""
+
+    def write_files(script: str = SCRIPT, **changes: Any) -> str:
+        Path("train.py").write_text(script)
+        Path("study.yaml").write_text(json.dumps({**STUDY, "name": "mine", **changes}))
+        return "study.yaml"
+
+    return write_files
+
+
+def rows(cli: Cli, study: str) -> dict[str, Any]:
+    result = cli("run", study, "--jobs", "2", "--json")
+    assert result.out, result.err
+    return json.loads(result.out)
+
+
+def test_two_options_of_a_script_get_verdicts_without_a_certificate(cli: Cli, write: Callable[..., str]) -> None:
+    study = write()
+    table = rows(cli, study)
+    assert [(row["variant"], row["verdict"], row["n"]) for row in table["rows"]] == [
+        ("attention=gqa", "better", 3),
+        ("attention=mqa", "better", 3),
+    ]
+    assert all(row["seconds"] > 0 and row["cpu_seconds"] > 0 for row in table["rows"])
+    shown = cli("compare", study)
+    assert shown.code == 0
+    assert "✓" not in shown.out
+    assert (
+        "· attention=gqa: not witnessed: initial weights, batches, tokens, targets; same files (train.py)"
+        in " ".join(shown.out.split())
+    )
+    assert "Not certified" in shown.out
+    assert "nothing to run" in cli("run", study).err
+    assert cli("compare", study, "--latex").out.count(r"\toprule") == 2
+    assert cli("report", study, "-o", "r.html").code == 0
+    assert "3 done" in cli("status", study).out
+
+
+def test_the_plan_and_check_show_the_commands(cli: Cli, write: Callable[..., str]) -> None:
+    study = write()
+    command = "python3 train.py --attention=gqa --lr=0.1 --seed=0"
+    assert f"attention=gqa: {command}" in cli("check", study).out
+    assert json.loads(cli("check", study, "--json").out)["commands"]["attention=gqa"] == command
+    assert command in cli("run", study, "--plan").out
+    assert json.loads(cli("run", study, "--plan", "--json").out)["pending"] == 9
+
+
+@pytest.mark.parametrize(
+    ("edit", "verdict", "finding"),
+    [
+        (('1.1, "mqa"', '1.0, "mqa"'), "withheld (no effect)", "does the program read `attention`?"),
+        (("Random(a.seed)", "Random(1)"), "withheld (the seed has no effect)", "does the program read `seed`?"),
+    ],
+)
+def test_an_option_that_the_program_ignores_withholds_the_verdict(
+    cli: Cli, write: Callable[..., str], edit: tuple[str, str], verdict: str, finding: str
+) -> None:
+    study = write(SCRIPT.replace(*edit), vary={"attention": ["gqa"]})
+    assert [row["verdict"] for row in rows(cli, study)["rows"]] == [verdict]
+    assert finding in " ".join(cli("compare", study).out.split())
+
+
+def test_an_edited_script_runs_again_and_a_comment_does_not(cli: Cli, write: Callable[..., str]) -> None:
+    study = write(vary={"attention": ["gqa"]}, seeds=2)
+    rows(cli, study)
+    write(f"# comment\n{SCRIPT}", vary={"attention": ["gqa"]}, seeds=2)
+    assert "nothing to run" in cli("run", study).err
+    write(SCRIPT.replace("5 + noise", "6 + noise"), vary={"attention": ["gqa"]}, seeds=2)
+    assert "4 pending" in " ".join(cli("status", study).out.split()) or "2 pending" in cli("status", study).out
+    assert "because of changes since: train.py" in cli("compare", study).err
+
+
+def test_verify_keeps_the_records_of_a_script_that_computes_the_same(cli: Cli, write: Callable[..., str]) -> None:
+    changes = {"vary": {"attention": ["gqa"]}, "seeds": 2}
+    study = write(**changes)
+    before = rows(cli, study)["rows"]
+    write(SCRIPT.replace("loss = 5 + noise.random()", "loss = noise.random() + 5"), **changes)
+    assert "4 records kept" in cli("verify", study).out
+    assert json.loads(cli("compare", study, "--json").out)["rows"] == before
+    write(SCRIPT.replace("5 + noise", "6 + noise"), **changes)
+    assert "differs first in `val_loss` at step 1" in cli("verify", study).out
+
+
+def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, write: Callable[..., str]) -> None:
+    study = write(base={"attention": "mha", "heads": 3}, vary={"attention": ["gqa"]}, seeds=1)
+    result = cli("run", study)
+    assert result.code != 0
+    assert "unrecognized arguments: --heads=3; options are passed as `--{key}={value}`" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"base": {"seed": 1}}, "base.seed (study.yaml:1): `seed` is the option of the seed"),
+        ({"base": {"program": 1}}, "`program` is a key of the spec itself"),
+        ({"budget": {"steps": 3}}, 'unknown key "budget"'),
+        ({"options": "{key}"}, "no template for an option"),
+        ({"inputs": ["data"]}, "there is no `data`"),
+        ({"metric": {"name": "loss", "from": "m.txt"}}, "`m.txt` has no known format"),
+        ({"metric": "loss"}, "metric"),
+        ({"program": 3}, "program"),
+        ({"vary": {"lr": []}}, "expected a list of values"),
+        ({"vary": None}, "varies nothing"),
+    ],
+)
+def test_a_wrong_study_is_one_clear_error(
+    cli: Cli, write: Callable[..., str], changes: dict[str, Any], message: str
+) -> None:
+    result = cli("check", write(**changes))
+    assert result.code == 2
+    assert message in result.err
+    assert "bug" not in result.err
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({"vary": {"attention": ["gqa"]}, "tune": {"lr": [0.2], "seeds": 2}}, ["better", "better"]),
+        ({"vary": None, "design": "ladder", "changes": [{"attention": "gqa"}, {"lr": 0.2}]}, ["better", "better"]),
+        ({"vary": {"attention": ["gqa"], "lr": [0.2]}, "design": "factorial"}, ["better"] * 3),
+        ({"vary": {"attention": ["gqa"]}, "scales": {"s": {"lr": 0.1}, "m": {"lr": 0.2}}}, ["better", "better"]),
+        ({"vary": {"attention": ["mqa"]}, "stop": "when-decided", "seeds": 12}, ["better"]),
+    ],
+)
+def test_every_design_works_on_a_program(
+    cli: Cli, write: Callable[..., str], changes: dict[str, Any], kinds: list[str]
+) -> None:
+    assert [row["kind"] for row in rows(cli, write(**changes))["rows"]] == kinds
+    assert cli("calibrate", "study.yaml").code == 0
