@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
@@ -21,6 +22,11 @@ WANDB: Final = "wandb"
 SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 VALID: Final = "a file metrics.jsonl, .csv, .tsv or .json, `*` in it for any name; tensorboard; wandb; or stdout"
 STEPS: Final = ("step", "_step", "global_step", "iteration", "iter", "epoch")  # columns of the step, the first is used
+LOG_HEADER: Final = 7  # bytes of a file of W&B before its records
+LOG_BLOCK: Final = 1 << 15
+PART_HEADER: Final = 7  # bytes before a part of a record: checksum, length, kind
+FULL: Final = 1  # kind of a part that is a whole record
+LAST: Final = 4
 MAX_NAMES: Final = 12  # of metrics in a message
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # colours and cursor movements of a terminal
 
@@ -36,12 +42,8 @@ def source_problem(source: str, pattern: str) -> tuple[str, str, str]:
             return "pattern", f"`{pattern}` is no regular expression: {error}", "one such as `val loss ([0-9.]+)`"
         if not groups:
             return "pattern", "the value in a line of output is found by a group", "a pattern: val loss ([0-9.]+)"
-    elif source == TENSORBOARD and find_spec("tensorboard") is None:
-        return (
-            "from",
-            "its files need `tensorboard`, which is not installed",
-            "pip install 'paribus[tensorboard]'",
-        )
+    elif source in (TENSORBOARD, WANDB) and find_spec(source) is None:
+        return "from", f"its files need `{source}`, which is not installed", f"pip install 'paribus[{source}]'"
     elif source not in (TENSORBOARD, WANDB) and Path(source).suffix not in SUFFIXES:
         return "from", f"`{source}` has no known format", VALID
     elif pattern:
@@ -90,7 +92,7 @@ def _points(folder: Path, source: str, metric: str) -> Iterable[Mapping[str, Any
     if source == TENSORBOARD:
         return _event_points(folder)
     if source == WANDB:
-        return _document_points(_newest(folder, "**/wandb-summary.json", source), metric)
+        return _history_points(_newest(folder, "**/run-*.wandb", source))
     path = _newest(folder, source, source)
     match path.suffix:
         case ".csv" | ".tsv":
@@ -179,6 +181,38 @@ def _event_points(folder: Path) -> Iterator[Mapping[str, Any]]:
             for event in events.Tensors(tag):
                 by_step.setdefault(event.step, {"step": event.step})[tag] = float(make_ndarray(event.tensor_proto))
     yield from (by_step[step] for step in sorted(by_step))
+
+
+def _history_points(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of the history in the file of a run of W&B."""
+    from wandb.proto import wandb_internal_pb2
+
+    for data in _log_records(path.read_bytes()):
+        record: Any = vars(wandb_internal_pb2)["Record"]()  # its module has no types
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            items = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            yield _flat_numbers(items)
+
+
+def _log_records(data: bytes) -> Iterator[bytes]:
+    """Yield the records of a log in LevelDB's format, which W&B writes after a header of 7 bytes.
+
+    A block has 32 KiB; a record that does not fit into one is in parts: first, middle, last.
+    """
+    position, parts = LOG_HEADER, b""
+    while position + PART_HEADER <= len(data):
+        left = LOG_BLOCK - position % LOG_BLOCK
+        if left < PART_HEADER:
+            position += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        position += PART_HEADER
+        parts += data[position : position + length]
+        position += length
+        if kind in (FULL, LAST):
+            yield parts
+            parts = b""
 
 
 def _flat_numbers(document: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

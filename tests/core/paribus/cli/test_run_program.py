@@ -48,7 +48,8 @@ def write(cli: Cli) -> Callable[..., str]:
 def rows(cli: Cli, study: str) -> dict[str, Any]:
     result = cli("run", study, "--jobs", "2", "--json")
     assert result.out, result.err
-    return json.loads(result.out)
+    table: dict[str, Any] = json.loads(result.out)
+    return table
 
 
 def test_two_options_of_a_script_get_verdicts_without_a_certificate(cli: Cli, write: Callable[..., str]) -> None:

@@ -34,26 +34,26 @@ def code(folder: Path, command: str = "python train.py", *inputs: str) -> str:
     return ProgramCode(folder).hash({"program": {"command": command, "inputs": list(inputs)}})
 
 
-def _edit(name: str, old: str, new: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(FILES[name].replace(old, new)) and None
+def _edit(name: str, old: str, new: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(FILES[name].replace(old, new))
 
 
-EDITS = {
+EDITS: dict[str, Callable[[Path], object]] = {
     "the script": _edit("train.py", "loss", "loss:"),
     "what it prints": _edit("train.py", "model.SIZE", "model.SIZE + 1"),
     "an imported module": _edit("model.py", "3", "4"),
     "a module of a package": _edit("lib/tools.py", "*", "+"),
     "a module that this imports": _edit("lib/more.py", "2", "3"),
-    "the package": lambda folder: (folder / "lib/__init__.py").write_text("x = 1\n") and None,
-    "a file of an input": lambda folder: (folder / "data/deep/b.bin").write_text("other!") and None,
-    "the name of a file": lambda folder: (folder / "data/a.txt").rename(folder / "data/c.txt") and None,
-    "a new file": lambda folder: (folder / "data/new").write_text("") and None,
+    "the package": lambda folder: (folder / "lib/__init__.py").write_text("x = 1\n"),
+    "a file of an input": lambda folder: (folder / "data/deep/b.bin").write_text("other!"),
+    "the name of a file": lambda folder: (folder / "data/a.txt").rename(folder / "data/c.txt"),
+    "a new file": lambda folder: (folder / "data/new").write_text(""),
     "a removed file": lambda folder: (folder / "data/a.txt").unlink(),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=list(EDITS))
-def test_each_edit_of_what_the_program_reads_is_another_identity(folder: Path, edit: Callable[[Path], None]) -> None:
+def test_each_edit_of_what_the_program_reads_is_another_identity(folder: Path, edit: Callable[[Path], object]) -> None:
     before = code(folder, "python train.py", "data")
     edit(folder)
     assert code(folder, "python train.py", "data") != before

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,11 +51,23 @@ def test_a_pattern_finds_the_newest_file(tmp_path: Path) -> None:
     assert values(tmp_path, "out/*/m.jsonl") == [(1, 1.0)]
 
 
-def test_a_summary_of_wandb_is_found_in_its_folder(tmp_path: Path) -> None:
-    path = tmp_path / "wandb" / "offline-run-1" / "files" / "wandb-summary.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"_step": 20, "loss": 2.25, "_wandb": {"runtime": 1}}))
-    assert values(tmp_path, "wandb") == [(20, 2.25)]
+WANDB_RUN = """
+import wandb
+run = wandb.init(mode="offline", project="x")
+for step, loss in ((10, 2.5), (20, 2.25)):
+    run.log({"loss": loss, "eval": {"loss": 2 * loss}}, step=step)
+run.log({"loss": 1.0, "large": "x" * 100_000}, step=30)  # in several blocks of the file
+run.log({"loss": 0.5}, step=40)
+run.finish()
+"""
+
+
+@pytest.mark.extras
+def test_an_offline_run_of_wandb_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    subprocess.run([sys.executable, "-c", WANDB_RUN], cwd=tmp_path, check=True, capture_output=True)
+    assert values(tmp_path, "wandb") == [*LOSSES, (30, 1.0), (40, 0.5)]
+    assert values(tmp_path, "wandb", "eval.loss") == [(step, 2 * loss) for step, loss in LOSSES]
 
 
 @pytest.mark.extras
@@ -109,7 +123,6 @@ def test_a_missing_file_says_what_was_written(tmp_path: Path) -> None:
     ("source", "pattern", "key"),
     [
         ("m.jsonl", "", ""),
-        ("wandb", "", ""),
         ("stdout", "loss (.*)", ""),
         ("m.txt", "", "from"),
         ("stdout", "", "pattern"),
