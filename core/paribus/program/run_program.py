@@ -334,7 +334,7 @@ def family(pid: int) -> set[int]:
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):
-            parent = int(status.read_text(errors="replace").rpartition(")")[2].split()[1])
+            parent = int(status.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
     found, waiting = {pid}, [pid]
     while waiting:
