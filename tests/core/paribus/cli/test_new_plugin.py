@@ -80,6 +80,7 @@ def test_a_written_plugin_conforms(slot: str, site: Path) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("slot", [slot for slot in SLOTS if slot not in ("tokenizer", "launcher")])
 def test_the_formula_in_the_test_of_a_plugin_is_that_of_its_component(slot: str, plugins: Path, site: Path) -> None:
     reference = runpy.run_path(str(plugins / slot / "tests" / f"test_fresh_{slot}.py"))["reference"]

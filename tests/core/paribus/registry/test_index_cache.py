@@ -57,6 +57,7 @@ def test_the_index_is_built_once(site: Any, poems: str, folder: Path, built: lis
     assert len(list(folder.glob("*.json"))) == 1
 
 
+@pytest.mark.thorough
 def test_only_changed_plugins_are_loaded_again(site: Any, poems: str, folder: Path, built: list[int]) -> None:
     site.add("still-plug", poems)
     module = site.add("moving-plug", poems.replace('"poems"', '"odes"'))
