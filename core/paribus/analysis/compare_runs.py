@@ -36,6 +36,7 @@ from paribus.analysis.trials import TrialEntry
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
 from paribus.errors import NotComparableError, Problem, SpecError, closest_match, join_names
 from paribus.specs.diff import differences
+from paribus.specs.program_spec import is_program
 from paribus.studies.designs import BASELINE
 
 LOWER_IS_BETTER: Final = ("loss", "perplexity", "bits-per-byte")  # last parts of metrics that need no direction
@@ -254,7 +255,8 @@ def _caption(rows: Sequence[Row], pairs: Sequence[Pair]) -> Iterator[str]:
         f"Holm over {plural(len(rows), 'variant')}{level_text}."
     )
     yield from assumption(rows)
-    yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, on this corpus and its validation split."
+    scope = "of this program" if pairs and is_program(pairs[0][0].spec) else "on this corpus and its validation split"
+    yield f"n = {span([row.n for row in rows])} seeds, {steps} steps, {scope}."
 
 
 def _record(table: RunComparison, row: Row) -> dict[str, Any]:

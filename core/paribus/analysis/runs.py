@@ -12,8 +12,10 @@ from paribus.analysis.costs import machine_key
 from paribus.analysis.formatting import MAX_NAMES, clean
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import NotComparableError, Problem, StoreError, join_names
-from paribus.planning.comparability import CONDITIONS
+from paribus.planning.comparability import conditions
 from paribus.planning.identity import identity_of
+from paribus.program.input_files import PREFIX
+from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import read_json
 from paribus.storage.saved_model import RECORD, find_model
 from paribus.storage.store import TRIAL
@@ -174,6 +176,8 @@ def _code_changes(pairs: Sequence[Pair]) -> str:
 
 
 def _data_text(entry: TrialEntry) -> str:
+    if is_program(entry.spec):
+        return f"files {join_names(entry.certificate['inputs'], MAX_CHANGES) or 'unknown'}".replace(PREFIX, "")
     data = entry.result["data"]
     return f"corpus {str(data['corpus'])[:CODE_DIGITS]}, tokenizer {str(data['tokenizer'])[:CODE_DIGITS]}"
 
@@ -198,9 +202,10 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool, strict: bool =
 
     A different processor or number of threads is an error with `strict`, else a warning.
     """
+    checked = conditions(pairs[0][0]) if pairs else ()
     machine_differences = [
         f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}"
-        for condition in CONDITIONS
+        for condition in checked
         if condition.withholds == "strict verdicts" and condition.recorded is not None
         if (lines := [f"{old} against {new}" for old, new in _differing_values(pairs, condition.recorded)])
     ]
@@ -210,7 +215,7 @@ def check_same_conditions(pairs: Sequence[Pair], *, across: bool, strict: bool =
             message=f"before and after differ in {condition.subject}: {join_names(lines, MAX_CHANGES)}",
             valid=_VALID,
         )
-        for condition in CONDITIONS
+        for condition in checked
         if condition.code in _CODES and condition.recorded is not None and condition.metrics != "per byte"
         if (
             lines := [

@@ -12,9 +12,10 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatch
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from paribus.errors import PluginError, Problem, SpecError, StoreError
 from paribus.program.command import Spec, placeholders
@@ -30,22 +31,27 @@ BLOCK: Final = 1 << 20
 LARGE: Final = 1 << 20  # bytes of a file whose digest is kept, by its size and times
 
 
-def named_files(command: str, folder: Path) -> list[str]:
-    """Return the files and packages that a command names, as it names them: train.py, and the module of `-m`."""
+def named_files(command: str, folder: Path, written: str = "") -> list[str]:
+    """Return the files and packages that a command names, as it names them: train.py, and the module of `-m`.
+
+    Those that match `written`, which the program writes, are no inputs: they are left from a run by hand.
+    """
     words = [word for word in shlex.split(command) if not placeholders(word)]
     names = [word for word in words if not Path(word).is_absolute() and (folder / word).is_file()]
     for option, module in pairwise(words):
         top = module.partition(".")[0]
         if option == "-m":
             names += [name for name in (f"{top}.py", top) if (folder / name).exists()]
-    return list(dict.fromkeys(names))
+    return [name for name in dict.fromkeys(names) if not fnmatch(os.path.normpath(name), written)]
 
 
 def input_problems(inputs: Sequence[str], folder: Path) -> Iterator[tuple[int, str, str]]:
     """Yield the place, the message and what is valid for each input that is not there, or outside of the folder."""
     for place, name in enumerate(inputs):
         path = Path(os.path.normpath(name))
-        if not path.is_absolute() and path.parts[:1] == ("..",):
+        if path == Path():
+            yield place, f"`{name}` is the whole folder, in which the records are, too", "the files and folders in it"
+        elif not path.is_absolute() and path.parts[:1] == ("..",):
             yield place, f"`{name}` is outside of {folder}", "a path below it, or an absolute one"
         elif not (folder / name).exists():
             yield place, f"there is no `{name}` in {folder}", "files and folders, relative to where the command runs"
@@ -67,13 +73,14 @@ class ProgramCode:
     def components(self, spec: Spec) -> Mapping[str, str]:
         """Return a hash of each input of a program, by its name with a prefix."""
         program = spec[PROGRAM]
-        key = digest_json([program["command"], program["inputs"]])
+        key = digest_json([program["command"], program["inputs"], program["metric"]["from"]])
         if key not in self._hashes:
-            self._hashes[key] = dict(self._inputs(program["command"], program["inputs"]))
+            self._hashes[key] = dict(self._inputs(program))
         return self._hashes[key]
 
-    def _inputs(self, command: str, inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
-        for name in dict.fromkeys([*named_files(command, self.folder), *inputs]):
+    def _inputs(self, program: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        named = named_files(program["command"], self.folder, program["metric"]["from"])
+        for name in dict.fromkeys([*named, *program["inputs"]]):
             yield f"{PREFIX}{name}", self._digest(self.folder / name)
 
     def _digest(self, path: Path) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -202,6 +203,7 @@ class _Run:
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
+        self._is_open = True  # whether the program may print more
 
     def wait(self) -> _Ended:
         """Return the end of the program; one that is asked to stop gets SIGTERM, and may end in its own time."""
@@ -215,13 +217,13 @@ class _Run:
                 is_stopped = True
                 self._terminate()
             self._look()
-            time.sleep(POLL_SECONDS)
+            self._wait_for_output()
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - self._start
         self._end_line()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        if is_stopped and code != 0:
+        if is_stopped or self.context.should_stop():  # it may end in order, with the values of a part of its steps
             raise ProgramStoppedError(f"stopped with exit code {code}")
         unit = 1 if sys.platform == "darwin" else 1024
         return _Ended(code, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit, tuple(self._tail))
@@ -232,9 +234,17 @@ class _Run:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGTERM)
 
+    def _wait_for_output(self) -> None:
+        if self._is_open:
+            select.select([self._output], [], [], POLL_SECONDS)
+        else:
+            time.sleep(POLL_SECONDS)
+
     def _read_output(self) -> None:
         with suppress(BlockingIOError):
-            while data := os.read(self._output, READ_BYTES):
+            while self._is_open:
+                data = os.read(self._output, READ_BYTES)
+                self._is_open = bool(data)
                 with suppress(OSError):
                     os.write(STDOUT, data)
                 *lines, self._unread = re.split(rb"\r\n|\n|\r", self._unread + data)

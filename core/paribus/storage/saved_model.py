@@ -95,7 +95,10 @@ def read_model(folder: str | Path) -> SavedModel:
     document = read_json(place / (RECORD if is_trial else MODEL))
     result = document.get("result") if is_trial else None
     if is_trial and not (place / WEIGHTS).is_file():
-        state = f": it {result.get('state')}" if isinstance(result, dict) else ""
+        if "program" in (document.get("spec") or {}):
+            message = f"this is a trial of a program, whose files are in {place / 'work'}"
+            raise _problem("missing-weights", place, message, "a trial of a spec")
+        state = f"; its state is {result.get('state')}" if isinstance(result, dict) else ""
         raise _problem("missing-weights", place, f"this trial has no weights{state}", "a trial that is done")
     if not (place / WEIGHTS).is_file():
         raise _problem("missing-weights", place, f"missing `{WEIGHTS}` in this folder", _VALID)

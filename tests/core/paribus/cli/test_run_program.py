@@ -74,6 +74,16 @@ def test_two_options_of_a_script_get_verdicts_without_a_certificate(cli: Cli, wr
     assert "3 done" in cli("status", study).out
 
 
+def test_trials_of_a_program_are_compared_one_by_one_and_have_no_model(cli: Cli, write: Callable[..., str]) -> None:
+    rows(cli, write(vary={"attention": ["gqa"]}, seeds=2))
+    trials = sorted(str(path.parent) for path in Path("runs/mine").glob("*/record.json"))
+    assert "val_loss" in cli("compare-trials", trials[0], trials[1]).out
+    same = cli("compare-trials", "runs/mine", "runs/mine", "--metric", "val_loss:lower")
+    assert "identical" in same.out
+    assert "files train.py" in same.out
+    assert "this is a trial of a program" in cli("generate", trials[0], "x").err
+
+
 def test_the_plan_and_check_show_the_commands(cli: Cli, write: Callable[..., str]) -> None:
     study = write()
     command = "python3 train.py --attention=gqa --lr=0.1 --seed=0"

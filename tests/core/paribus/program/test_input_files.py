@@ -31,7 +31,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def code(folder: Path, command: str = "python train.py", *inputs: str) -> str:
-    return ProgramCode(folder).hash({"program": {"command": command, "inputs": list(inputs)}})
+    metric = {"name": "loss", "from": "logs/*.jsonl"}
+    return ProgramCode(folder).hash({"program": {"command": command, "inputs": list(inputs), "metric": metric}})
 
 
 def _edit(name: str, old: str, new: str) -> Callable[[Path], object]:
@@ -69,6 +70,14 @@ def test_comments_layout_and_other_files_change_nothing(folder: Path) -> None:
     assert code(folder, "python train.py", "data") == before
 
 
+def test_a_file_of_metrics_from_a_run_by_hand_is_no_input(folder: Path) -> None:
+    command = "python train.py --log logs/m.jsonl"
+    before = code(folder, command)
+    (folder / "logs").mkdir()
+    (folder / "logs" / "m.jsonl").write_text("old")
+    assert code(folder, command) == before
+
+
 def test_a_command_names_files_and_modules(folder: Path) -> None:
     assert named_files("bash run.sh --attention {attention} data/a.txt", folder) == ["run.sh", "data/a.txt"]
     assert named_files("python -m lib.tools", folder) == ["lib"]
@@ -85,8 +94,9 @@ def test_a_script_that_is_no_python_counts_by_its_bytes(folder: Path) -> None:
 
 
 def test_inputs_that_are_missing_or_outside_are_reported(folder: Path) -> None:
-    faults = list(input_problems(["data", "missing.txt", "../outside", str(folder / "data")], folder))
+    faults = list(input_problems(["data", "missing.txt", "../outside", "./", str(folder / "data")], folder))
     assert [(place, message.partition(" in ")[0]) for place, message, _ in faults] == [
         (1, "there is no `missing.txt`"),
-        (2, f"`../outside` is outside of {folder}".partition(" in ")[0]),
+        (2, f"`../outside` is outside of {folder}"),
+        (3, "`./` is the whole folder,"),
     ]

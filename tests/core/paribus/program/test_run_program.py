@@ -108,6 +108,22 @@ def test_an_earlier_attempt_leaves_no_values(run: Run) -> None:
         run("pass")
 
 
+def test_a_program_that_ends_in_order_when_it_is_stopped_has_no_record(run: Run) -> None:
+    handled = (
+        f"import signal, time\ndef stop(*a):\n {WRITE}; raise SystemExit(0)\nsignal.signal(signal.SIGTERM, stop)\n"
+    )
+    start = time.monotonic()
+    with pytest.raises(ProgramStoppedError, match="exit code 0"):
+        run(f"{handled}time.sleep(60)", should_stop=lambda: time.monotonic() > start + 1)
+
+
+def test_a_program_may_close_its_output_and_print_much(run: Run) -> None:
+    code = f"import os, sys, time\nfor i in range(20000): print('x' * 100)\nsys.stdout.flush(); {WRITE}"
+    start = time.monotonic()
+    assert run(f"{code}; os.close(1); os.close(2); time.sleep(1)")["result"]["state"] == "done"
+    assert time.monotonic() - start < 20
+
+
 def test_a_program_that_is_asked_to_stop_gets_sigterm(run: Run) -> None:
     start = time.monotonic()
     with pytest.raises(ProgramStoppedError, match="stopped with exit code -15"):
