@@ -108,6 +108,7 @@ def test_an_earlier_attempt_leaves_no_values(run: Run) -> None:
         run("pass")
 
 
+@pytest.mark.thorough
 def test_a_program_that_ends_in_order_when_it_is_stopped_has_no_record(run: Run) -> None:
     handled = (
         f"import signal, time\ndef stop(*a):\n {WRITE}; raise SystemExit(0)\nsignal.signal(signal.SIGTERM, stop)\n"
@@ -117,6 +118,7 @@ def test_a_program_that_ends_in_order_when_it_is_stopped_has_no_record(run: Run)
         run(f"{handled}time.sleep(60)", should_stop=lambda: time.monotonic() > start + 1)
 
 
+@pytest.mark.thorough
 def test_a_program_may_close_its_output_and_print_much(run: Run) -> None:
     code = f"import os, sys, time\nfor i in range(20000): print('x' * 100)\nsys.stdout.flush(); {WRITE}"
     start = time.monotonic()
@@ -141,6 +143,7 @@ def test_the_subprocesses_of_a_program_are_stopped_with_it(run: Run) -> None:
     assert not status.exists() or ") Z " in status.read_text()
 
 
+@pytest.mark.thorough
 def test_progress_is_reported_while_the_program_prints(run: Run) -> None:
     steps: list[tuple[int, float]] = []
     line = "print(f'step {i}: loss {i / 2}', end='\\r', flush=True); time.sleep(0.3)"
