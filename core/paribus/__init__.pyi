@@ -85,6 +85,7 @@ from .parts.weight_conversion import WeightConverter as WeightConverter
 from .parts.weight_conversion import copy_table_rows as copy_table_rows
 from .planning.api import records as records
 from .planning.api import study as study
+from .program.witness import witness as witness
 from .random_keys import key32 as key32
 from .registry.registry import Registry as Registry
 from .registry.registry import installed as installed

@@ -11,7 +11,7 @@ from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
-from paribus.analysis.program_findings import UNWITNESSED
+from paribus.analysis.program_findings import UNWITNESSED, unwitnessed
 from paribus.analysis.table import Family, Row
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -64,6 +64,8 @@ def caption_lines(
             f"They generalise over what the seed changes in the program (n = {span([row.n for row in rows])}), not "
             "beyond its data and its other options."
         )
+        if any("witness" in entry.certificate for entry in done):
+            yield "Weights, batches and environment were compared as the script recorded them with `paribus.witness`."
         yield from assumption(rows)
         yield from pairing_gain(rows)
         return
@@ -316,10 +318,13 @@ def _look_warnings(comparison: ComparisonSpec) -> Iterator[str]:
 
 def _program_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:
     """Warn of what the records of a program do not show."""
-    yield (
-        f"Not certified: a program does not show whether the trials of a pair had the same {join_names(UNWITNESSED)}. "
-        "Checked are its files, options and values."
-    )
+    missing = {name for entry in trials for name in unwitnessed(entry)}
+    if missing:
+        names = join_names([name for name in UNWITNESSED if name in missing])
+        yield (
+            f"Not certified: the program does not show whether the trials of a pair had the same {names}. "
+            "Checked are its files, options and values; `paribus.witness` in the script records the rest."
+        )
     states = {json.dumps(entry.provenance.get("source") or {}, sort_keys=True) for entry in trials}
     if len(states) > 1:
         yield "The trials ran at different commits, or with different uncommitted changes."

@@ -10,10 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final, final
 
 from paribus.analysis.certificate_checks import effect_findings, gradient_findings, option_findings, step_findings
-from paribus.analysis.program_findings import UNWITNESSED, program_findings
+from paribus.analysis.program_findings import (
+    KEYED,
+    program_findings,
+    unwitnessed_by_pair,
+    witness_findings,
+    witnessed_tensors,
+)
 from paribus.analysis.tensor_comparison import KINDS, TensorComparison, compare_tensors, short_names
 from paribus.analysis.trial_pair import DATA, TIME_LIMIT, Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
@@ -77,8 +84,14 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
         raise ValueError(f"`certify` needs two records, but {missing} has none.")
     pair = TrialPair(baseline, variant)
     if is_program(baseline.spec):
-        findings = *_spec_findings(pair), *program_findings(pair)
-        return _certificate(pair, compare_tensors({}, {}, scheme=True), findings, UNWITNESSED)
+        tensors = witnessed_tensors(pair)
+        findings = (
+            _spec_findings(pair),
+            program_findings(pair),
+            _tensor_findings(tensors, KEYED),
+            witness_findings(pair),
+        )
+        return _certificate(pair, tensors, [*chain(*findings)], unwitnessed_by_pair(pair, tensors))
     same_scheme = not touches(pair.varied, ("initialisation",))
     tensors = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     all_findings = (
@@ -134,7 +147,7 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
             dict.fromkeys(path for certificate in certificates for path in certificate.differing_paths)
         ),
         tensors=worst.tensors,
-        unwitnessed=worst.unwitnessed,
+        unwitnessed=tuple(dict.fromkeys(name for certificate in certificates for name in certificate.unwitnessed)),
     )
 
 
@@ -177,14 +190,14 @@ def _spec_findings(pair: TrialPair) -> Iterator[Finding]:
         yield "failure", f"another difference: the study did not vary this: {unplanned[0]}{suffix}"
 
 
-def _tensor_findings(tensors: TensorComparison) -> Iterator[Finding]:
+def _tensor_findings(tensors: TensorComparison, hint: str = "") -> Iterator[Finding]:
     """Yield the tensors whose initial values differ."""
     if tensors.leaked:
         count = f"{len(tensors.leaked)} of {tensors.total} tensors"
         yield (
             "failure",
             f"leaked seed: {count} have other initial weights, although path, seed and shape agree: "
-            f"{short_names(tensors.leaked)}",
+            f"{short_names(tensors.leaked)}{hint}",
         )
     for change in tensors.changes:
         yield "side effect", change

@@ -1,18 +1,109 @@
-"""Findings on two trials of a program: what the files, the command and the values of the metric show."""
+"""Findings on two trials of a program: what its files, command and values show, and what its witness recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from paribus.analysis.tensor_comparison import TensorComparison, Tensors, compare_tensors
 from paribus.analysis.trial_pair import Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.program.input_files import input_names
+from paribus.program.witness_file import TRAINING
 from paribus.specs.program_spec import PROGRAM
 
-UNWITNESSED: Final = ("initial weights", "batches", "tokens", "targets")
+MAX_NAMES: Final = 4
+WEIGHTS: Final = "initial weights"
+UNWITNESSED: Final = (WEIGHTS, "batches", "tokens", "targets", "evaluation batches")
 """What makes a comparison fair, and what a program does not show by itself."""
+KEYED: Final = "; `witness().initialise(model, seed)` draws each module's weights by its name"
+
+
+def unwitnessed(entry: TrialEntry) -> tuple[str, ...]:
+    """Return what the witness of a trial did not record."""
+    seen = entry.certificate.get("witness") or {}
+    splits = seen.get("batches") or {}
+    training = splits.get(TRAINING) or {"tokens": None, "targets": None}
+    recorded = (
+        bool(seen.get("tensors")) and not seen.get("late"),
+        TRAINING in splits,
+        training["tokens"] is not None,
+        training["targets"] is not None,
+        any(split != TRAINING for split in splits),
+    )
+    return tuple(name for name, is_recorded in zip(UNWITNESSED, recorded, strict=True) if not is_recorded)
+
+
+def unwitnessed_by_pair(pair: TrialPair, tensors: TensorComparison) -> tuple[str, ...]:
+    """Return what is not known to be equal in a pair: of models that share no tensor, the initial weights."""
+    missing = {*unwitnessed(pair.baseline), *unwitnessed(pair.variant)}
+    return tuple(name for name in UNWITNESSED if name in missing or (name == WEIGHTS and not tensors.shared))
+
+
+def witnessed_tensors(pair: TrialPair) -> TensorComparison:
+    """Compare the initial weights that the witnesses of two trials recorded."""
+    baseline, variant = (_tensors(entry) for entry in pair)
+    if WEIGHTS in {*unwitnessed(pair.baseline), *unwitnessed(pair.variant)}:
+        baseline, variant = {}, {}
+    return compare_tensors(baseline, variant, scheme="weights" not in pair.effects)
+
+
+def _tensors(entry: TrialEntry) -> Tensors:
+    """Return the tensors of a trial; equal names are drawn alike, and values may differ by a scale."""
+    seen = entry.certificate.get("witness") or {}
+    return {
+        name: {**tensor, "draws": "", "initialisation": tensor["value"]}
+        for name, tensor in (seen.get("tensors") or {}).items()
+    }
+
+
+def witness_findings(pair: TrialPair) -> Iterator[Finding]:
+    """Yield what the batches and environments that the witnesses recorded show."""
+    baseline, variant = (entry.certificate.get("witness") or {} for entry in pair)
+    yield from _environment_findings(baseline.get("environment") or {}, variant.get("environment") or {})
+    batches = baseline.get("batches") or {}, variant.get("batches") or {}
+    for split in batches[0]:
+        if split in batches[1]:
+            yield from _batch_findings(pair, split, batches[0][split], batches[1][split])
+
+
+def _environment_findings(baseline: Mapping[str, str], variant: Mapping[str, str]) -> Iterator[Finding]:
+    common = [key for key in baseline if key in variant]
+    differing = [f"{key} {baseline[key]} against {variant[key]}" for key in common if baseline[key] != variant[key]]
+    if differing:
+        yield "failure", f"other environment: {join_names(differing, MAX_NAMES)}"
+    elif common:
+        yield "confirmed", "same environment"
+
+
+def _batch_findings(
+    pair: TrialPair, split: str, baseline: Mapping[str, Any], variant: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Compare the batches of a split: as far as both trials ran, and their number if both ran to their end."""
+    name = "batches" if split == TRAINING else f"{split} batches"
+    if pair.baseline.done and pair.variant.done:
+        for unit, count, other in ((unit, baseline[unit], variant[unit]) for unit in ("count", "tokens", "targets")):
+            if None not in (count, other) and count != other:
+                text = f"{count:,} {name if unit == 'count' else f'{unit} in {name}'} against {other:,}"
+                is_excused = "budget" in pair.effects
+                hint = "; if an option changes it on purpose: `effects: {option: budget}`"
+                yield ("side effect", text) if is_excused else ("failure", f"other budget: {text}{hint}")
+    if baseline["count"] == variant["count"]:
+        digests, extent = (baseline["digest"], variant["digest"]), ""
+    else:
+        common = [count for count in baseline["digests"] if count in variant["digests"]]
+        if not common:
+            return
+        last = max(common, key=int)
+        digests, extent = (baseline["digests"][last], variant["digests"][last]), f", as far as compared ({last})"
+    if digests[0] == digests[1]:
+        yield "confirmed", f"same {name}{extent}"
+    elif "batches" in pair.effects:
+        yield "side effect", f"other {name}"
+    else:
+        hint = "a generator of its own for the data makes them equal"
+        yield "failure", f"other {name}: {hint}; if an option changes them on purpose: `effects: {{option: batches}}`"
 
 
 def program_findings(pair: TrialPair) -> Iterator[Finding]:

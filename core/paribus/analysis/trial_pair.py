@@ -36,6 +36,12 @@ class TrialPair(NamedTuple):
         return frozenset(key for key in keys if baseline.get(key, MISSING) != variant.get(key, MISSING))
 
     @property
+    def effects(self) -> frozenset[str]:
+        """What the varied options of a program change on purpose."""
+        stated = self.variant.trial.get("effects") or {}
+        return frozenset(kind for key in self.varied for kind in stated.get(key, ()))
+
+    @property
     def budget_overrides(self) -> frozenset[str]:
         """The keys that the budget set, in each trial for itself."""
         return frozenset(self.baseline.budget_overrides) | frozenset(self.variant.budget_overrides)

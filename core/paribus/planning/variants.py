@@ -164,6 +164,7 @@ def build_trials(
                     budget_values=budget_cuts(stage.budget or study.budget, spec),
                     baseline_values=baseline_values[key],
                     components=code_hashes.components(resolved[variant.name][stage.name]),
+                    effects=study.effects,
                 )
                 trials_of_seed[key] = trial
                 trials.append(trial)

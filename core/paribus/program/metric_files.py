@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from paribus.errors import DataError, Problem, join_names
+from paribus.program.witness_file import WITNESS_FILE, witness_lines
 from paribus.specs.tree import get_path
 
 OUTPUT: Final = "stdout"
 TENSORBOARD: Final = "tensorboard"
 WANDB: Final = "wandb"
+WITNESS: Final = "witness"
 SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
-VALID: Final = "a file metrics.jsonl, .csv, .tsv or .json, `*` in it for any name; tensorboard; wandb; or stdout"
+VALID: Final = (
+    "a file metrics.jsonl, .csv, .tsv or .json, `*` in it for any name; witness; tensorboard; wandb; or stdout"
+)
 STEPS: Final = ("step", "_step", "global_step", "iteration", "iter", "epoch")  # columns of the step, the first is used
 LOG_HEADER: Final = 7  # bytes of a file of W&B before its records
 LOG_BLOCK: Final = 1 << 15
@@ -44,7 +48,7 @@ def source_problem(source: str, pattern: str) -> tuple[str, str, str]:
             return "pattern", "the value in a line of output is found by a group", "a pattern: val loss ([0-9.]+)"
     elif source in (TENSORBOARD, WANDB) and find_spec(source) is None:
         return "from", f"its files need `{source}`, which is not installed", f"pip install 'paribus[{source}]'"
-    elif source not in (TENSORBOARD, WANDB) and Path(source).suffix not in SUFFIXES:
+    elif source not in (TENSORBOARD, WANDB, WITNESS) and Path(source).suffix not in SUFFIXES:
         return "from", f"`{source}` has no known format", VALID
     elif pattern:
         return "pattern", f"`{source}` is not searched, so `pattern` would be ignored", "from: stdout"
@@ -93,6 +97,8 @@ def _points(folder: Path, source: str, metric: str) -> Iterable[Mapping[str, Any
         return _event_points(folder)
     if source == WANDB:
         return _history_points(_newest(folder, "**/run-*.wandb", source))
+    if source == WITNESS:
+        return _logged_points(folder / WITNESS_FILE)
     path = _newest(folder, source, source)
     match path.suffix:
         case ".csv" | ".tsv":
@@ -100,6 +106,14 @@ def _points(folder: Path, source: str, metric: str) -> Iterable[Mapping[str, Any
         case ".json":
             return _document_points(path, metric)
     return _line_points(path)
+
+
+def _logged_points(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield what a script has logged with its witness."""
+    if not path.is_file():
+        message = "the program ended, and has no witness: `from paribus import witness; witness().log(step, loss=…)`"
+        raise DataError(Problem(code="no-metric", message=message))
+    yield from (line for line in witness_lines(path) if "step" in line)
 
 
 def _newest(folder: Path, pattern: str, source: str) -> Path:

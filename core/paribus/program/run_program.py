@@ -24,9 +24,11 @@ from typing import Any, Final, final
 from paribus.errors import DataError, ParibusError, Problem
 from paribus.evidence.provenance import processor_name, versions
 from paribus.models.parent_process import die_with_parent
+from paribus.program import witness
 from paribus.program.command import Command, Spec, command_of
 from paribus.program.input_files import input_names
 from paribus.program.metric_files import OUTPUT, Point, printed_point, read_points
+from paribus.program.witness_file import WITNESS_FILE, read_witness
 from paribus.specs.program_spec import PROGRAM
 from paribus.storage.atomic import digest_json
 from paribus.storage.engine import engine_hash
@@ -87,12 +89,13 @@ def run_program(spec: Spec, context: ProgramContext) -> dict[str, Any]:
     metric = spec[PROGRAM]["metric"]
     try:
         points = read_points(folder, metric["from"], metric["name"], run.points)
+        seen = read_witness(folder)
     except DataError as error:
         raise ProgramFailedError(*error.problems) from error
     return {
         "identity": context.identity,
         "spec": dict(spec),
-        "result": _result(points, metric["name"], context.components),
+        "result": _result(points, metric["name"], context.components, seen),
         "provenance": {
             "started": started,
             "ended": time.time(),
@@ -111,7 +114,9 @@ def run_program(spec: Spec, context: ProgramContext) -> dict[str, Any]:
     }
 
 
-def _result(points: Sequence[Point], metric: str, components: Mapping[str, str]) -> dict[str, Any]:
+def _result(
+    points: Sequence[Point], metric: str, components: Mapping[str, str], seen: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the part of the record that is equal when the trial is run again."""
     value = points[-1][metric]
     is_finite = math.isfinite(value)
@@ -125,6 +130,7 @@ def _result(points: Sequence[Point], metric: str, components: Mapping[str, str])
         "certificate": {
             "inputs": dict(components),
             "values": digest_json([repr(point[metric]) for point in points]),
+            **({"witness": dict(seen)} if seen else {}),
         },
         **({} if is_finite else {"diverged": {"step": points[-1]["step"], "last_loss": last}}),
     }
@@ -153,7 +159,8 @@ def program_environment(command: Command, context: ProgramContext) -> dict[str, 
     environment.pop("PYTHONPATH", None)
     environment |= user
     devices = {"CUDA_VISIBLE_DEVICES": ",".join(context.devices)} if context.devices else {}
-    return {**environment, "PYTHONUNBUFFERED": "1", **devices, **command.environment}
+    file = {witness.FILE: str((context.folder / WORK / WITNESS_FILE).absolute())}
+    return {**environment, "PYTHONUNBUFFERED": "1", **file, **devices, **command.environment}
 
 
 @final
@@ -301,6 +308,8 @@ def _failure(ended: _Ended, spec: Spec) -> ProgramFailedError:
             f"options are passed as `{program['options']}`, and the seed as `{program['seed_option']}`; "
             "`options` and `seed_option` of the study change this"
         )
+    if "No module named 'paribus'" in lines:
+        hint = f"`pip install paribus` for the Python of the program, or a copy of {witness.__file__} beside the script"
     text = f"the program {end}" + (f"; its last line was: {last}" if last else "; it printed nothing")
     is_memory = ended.code == -signal.SIGKILL or _OUT_OF_MEMORY.search(lines) is not None
     return ProgramFailedError(Problem(code="program-failed", message=text, hint=hint), out_of_memory=is_memory)

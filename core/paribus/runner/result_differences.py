@@ -44,10 +44,17 @@ def _differences(recorded: Document, replayed: Document) -> Iterator[str]:
 
 
 def program_difference(recorded: Document, replayed: Document, metric: str) -> str:
-    """Describe the first value of the metric that differs between two results of a program; empty if none does.
+    """Describe what differs first between two results of a program: of its witness and its metric; empty if nothing.
 
     Its other numbers may be times.
     """
+    seen, other_seen = (it["certificate"].get("witness") or {} for it in (recorded, replayed))
+    if seen and other_seen:
+        for text in _tensor_differences(seen["tensors"], other_seen["tensors"]):
+            return text
+        for split, batches in seen["batches"].items():
+            if batches != other_seen["batches"].get(split):
+                return f"the batches of the split `{split}`"
     older, newer = (
         [(point["step"], point[metric]) for point in it["curve"] if metric in point] for it in (recorded, replayed)
     )

@@ -50,6 +50,22 @@ CURVE: Final = _Kind(
     "a list of mappings of numbers with `step`",
     _all(lambda point: _is_mapping_of(_is_number)(point) and _is_count(point.get("step"))),
 )
+TENSORS: Final = _Kind(
+    "a mapping of tensors with `shape`, `value` and `signs`",
+    _is_mapping_of(lambda tensor: _is_mapping(tensor) and {"shape", "value", "signs"} <= tensor.keys()),
+)
+BATCHES: Final = _Kind(
+    "a mapping of splits with `count`, `tokens`, `targets`, `digest` and `digests`",
+    _is_mapping_of(
+        lambda split: (
+            _is_mapping(split)
+            and _is_count(split.get("count"))
+            and _is_text(split.get("digest"))
+            and all(split.get(unit) is None or _is_count(split.get(unit)) for unit in ("tokens", "targets"))
+            and TEXTS.holds(split.get("digests"))
+        )
+    ),
+)
 STATES: Final = _Kind("done or diverged", lambda value: value in ("done", "diverged"))
 
 
@@ -144,6 +160,11 @@ PROGRAM_SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
     ("result",): MAPPING,
     ("result", "certificate", "inputs"): TEXTS,
     ("result", "certificate", "values"): TEXT,
+    ("result", "certificate", "witness"): _optional(MAPPING),
+    ("result", "certificate", "witness", "tensors"): _optional(TENSORS),
+    ("result", "certificate", "witness", "late"): _optional(COUNT),
+    ("result", "certificate", "witness", "environment"): _optional(TEXTS),
+    ("result", "certificate", "witness", "batches"): _optional(BATCHES),
 }
 """The shape of a record of a program, of which less is known."""
 

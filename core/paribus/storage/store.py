@@ -61,6 +61,7 @@ class Trial:
     budget_values: Mapping[str, Any] = field(default_factory=dict)  # options that the budget sets
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # baseline's values of `changes`, if not the base
     components: Mapping[str, str] = field(default_factory=dict)  # hashes of code and values, by slot.name
+    effects: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what options of a program change on purpose
 
     @property
     def label(self) -> str:
@@ -83,6 +84,7 @@ class Trial:
             **({"setting": self.setting} if self.setting else {}),
             **({"budget_values": dict(self.budget_values)} if self.budget_values else {}),
             **({"baseline_values": dict(self.baseline_values)} if self.baseline_values else {}),
+            **({"effects": dict(self.effects)} if self.effects else {}),
         }
 
 

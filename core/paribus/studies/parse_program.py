@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from paribus.errors import closest_match, join_names
 from paribus.program.command import RESERVED, command_problems
 from paribus.program.input_files import input_problems
 from paribus.program.metric_files import source_problem
 from paribus.specs.load import set_path
-from paribus.specs.program_spec import PROGRAM
-from paribus.specs.tree import Keys, Tree, copy_values
+from paribus.specs.program_spec import EFFECTS, PROGRAM
+from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.study_keys import Metric, ProgramKeys
 
@@ -39,6 +40,30 @@ def parse_program(validator: Validator, keys: ProgramKeys, varied: Sequence[tupl
         "inputs": list(keys.inputs),
         "metric": {"name": metric.name, "from": metric.from_, "pattern": metric.pattern},
     }
+
+
+def parse_effects(
+    validator: Validator, keys: ProgramKeys, varied: Sequence[tuple[Keys, str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return what each option changes on purpose, in a list."""
+    known = [key for _, key in varied] + list(keys.tune or {})
+    effects: dict[str, tuple[str, ...]] = {}
+    for key, value in (keys.effects or {}).items():
+        kinds = tuple(value) if isinstance(value, list | tuple) else (value,)
+        if key not in known:
+            validator.add_error(
+                "unknown-key",
+                ("effects", key),
+                f"`{key}` is not varied",
+                join_names(dict.fromkeys(known)),
+                closest_match(key, known),
+            )
+        elif wrong := [kind for kind in kinds if kind not in EFFECTS]:
+            message = f"expected what `{key}` changes besides the model, got {value_text(wrong[0])}"
+            validator.add_error("unknown-value", ("effects", key), message, join_names(EFFECTS))
+        else:
+            effects[key] = kinds
+    return effects
 
 
 def program_metric(keys: ProgramKeys) -> Metric:

@@ -36,7 +36,7 @@ from paribus.studies.parse_options import (
     parse_tune,
     scaled_base,
 )
-from paribus.studies.parse_program import parse_program, program_base, program_metric
+from paribus.studies.parse_program import parse_effects, parse_program, program_base, program_metric
 from paribus.studies.parse_vary import Exclusion, null_keys, parse_exclusions, parse_variation, varied_keys
 from paribus.studies.stages import (
     SINGLE_STAGE,
@@ -79,6 +79,7 @@ class Study:
     looks: tuple[int, ...] = ()  # numbers of seeds after which a verdict may stop a variant early
     task_metrics: tuple[Metric, ...] = ()  # of a table over tasks, of which `metric` is the first
     program: Mapping[str, Any] | None = None  # of a study of a program, whose specs are its options
+    effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what its options change on purpose
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -181,6 +182,7 @@ def _read_program_study(name: str, validator: Validator) -> Study:
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
         program=program,
+        effects=parse_effects(validator, keys, places),
     )
 
 

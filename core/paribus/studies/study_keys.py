@@ -29,6 +29,7 @@ _FOLDER: Final = (NAME.pattern, "lower-case letters, digits, `.`, `_` and `-`, a
 _CHANGES: Final = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": "glu"}]
 _CELLS: Final = [{"attention": "mqa", "norm": "rmsnorm", "reason": "…"}]
 _TASKS: Final = {"tags": "val/tag/f1", "topics": "val/classify/accuracy"}
+_EFFECTS: Final = {"batch_size": "batches", "steps": "budget"}
 _STAGES: Final = {"pretrain": {"objective": "clm"}, "finetune": {"from": "pretrain", "objective": "classify"}}
 
 
@@ -150,6 +151,7 @@ class ProgramKeys(CommonKeys):
     seed_option: Annotated[str, "option of the seed", Example("random_seed")] = "seed"
     inputs: Annotated[tuple[str, ...], "files and folders that the program reads", Example(["model.py", "data"])] = ()
     base: Annotated[Section, "options of the baseline", Example({"attention": "mha", "lr": 1e-3})] = None
+    effects: Annotated[Section, "what an option changes on purpose, besides the model", Example(_EFFECTS)] = None
     metric: Annotated[ProgramMetric, "metric of the verdict", Example({"name": "val_loss", "from": "metrics.jsonl"})]
 
 

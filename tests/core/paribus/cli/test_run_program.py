@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,43 @@ with open("metrics.jsonl", "w") as file:
         loss -= {"mha": 1.0, "gqa": 1.1, "mqa": 1.3}[a.attention] * a.lr * noise.gauss(1, 0.02)
         print(json.dumps({"step": step, "val_loss": loss, "time": step}), file=file)
 """
+WITNESSED = """
+import argparse, os, numpy as np
+from paribus import witness
+p = argparse.ArgumentParser()
+p.add_argument("--way", default="base")
+p.add_argument("--seed", type=int, default=0)
+a = p.parse_args()
+w = witness()
+rng = np.random.default_rng(a.seed)
+size = 3 if a.way == "reshaped" else 2
+weights = {"swap": np.random.default_rng([a.seed, 1]).normal(size=size)}
+if a.way == "generator":
+    rng.normal()
+weights["kept"] = rng.normal(size=4) * (2 if a.way == "scaled" else 1)
+if a.way == "renamed":
+    weights = {f"my_{name}": value for name, value in weights.items()}
+if a.way not in ("late", "silent"):
+    w.model(weights)
+data = np.random.default_rng(a.seed + 7 + (a.way == "data"))
+loss = 3.0 + weights.get("kept", rng.normal(size=4)).sum() / 100
+for step in range(1, 3 if a.way == "short" else 4):
+    x = data.integers(0, 9, (2, 2 if a.way == "tokens" else 3))
+    if a.way != "silent":
+        w.batch(x, np.where(x > 7, -100, x) if a.way == "targets" else x)
+    loss -= 0.1 * x.mean() + (0 if a.way in ("base", "ignored") else 0.001 * step * (1 + a.seed))
+    if a.way != "unevaluated":
+        w.batch(np.arange(8 if a.way == "evaluation" else 9), split="validation")
+    w.log(4 if a.way == "short" and step == 2 else step, val_loss=loss)
+if a.way == "late":
+    w.model(weights)
+"""
+WITNESSED_STUDY: dict[str, Any] = {
+    "program": f"{sys.executable} train.py",
+    "base": {"way": "base"},
+    "seeds": 2,
+    "metric": {"name": "val_loss", "from": "witness"},
+}
 STUDY: dict[str, Any] = {
     "program": "python3 train.py",
     "base": {"attention": "mha", "lr": 0.1},
@@ -63,10 +101,8 @@ def test_two_options_of_a_script_get_verdicts_without_a_certificate(cli: Cli, wr
     shown = cli("compare", study)
     assert shown.code == 0
     assert "✓" not in shown.out
-    assert (
-        "· attention=gqa: not witnessed: initial weights, batches, tokens, targets; same files (train.py)"
-        in " ".join(shown.out.split())
-    )
+    unknown = "initial weights, batches, tokens, targets, evaluation batches"
+    assert f"· attention=gqa: not witnessed: {unknown}; same files (train.py)" in " ".join(shown.out.split())
     assert "Not certified" in shown.out
     assert "nothing to run" in cli("run", study).err
     assert cli("compare", study, "--latex").out.count(r"\toprule") == 2
@@ -108,6 +144,55 @@ def test_an_option_that_the_program_ignores_withholds_the_verdict(
     study = write(SCRIPT.replace(*edit), vary={"attention": ["gqa"]})
     assert [row["verdict"] for row in rows(cli, study)["rows"]] == [verdict]
     assert finding in " ".join(cli("compare", study).out.split())
+
+
+@pytest.mark.thorough
+def test_only_a_fair_pair_of_a_witnessed_script_is_certified(cli: Cli, write: Callable[..., str]) -> None:
+    findings = {
+        "reshaped": "✓ 1/2 tensors equal at step 0; swap reshaped",
+        "scaled": "✓ 1/2 tensors equal at step 0; kept at another scale",
+        "generator": "✗ leaked seed: 1 of 2 tensors",
+        "data": "✗ other batches",
+        "short": "✗ other budget: 3 batches against 2",
+        "tokens": "✗ other budget: 18 tokens in batches against 12",
+        "targets": "✗ other budget: 18 targets in batches",
+        "evaluation": "✗ other budget: 27 tokens in validation batches against 24",
+        "ignored": "✗ no effect",
+        "renamed": "· 0/2 tensors equal at step 0; not witnessed: initial weights",
+        "late": "· not witnessed: initial weights",
+        "silent": "· not witnessed: initial weights, batches, tokens, targets",
+        "unevaluated": "· 2/2 tensors equal at step 0; not witnessed: evaluation batches",
+    }
+    study = write(WITNESSED, **WITNESSED_STUDY, vary={"way": [*findings]})
+    rows(cli, study)
+    shown = " ".join(cli("compare", study).out.split())
+    for way, text in findings.items():
+        mark, _, start = text.partition(" ")
+        assert f"{mark} way={way}: {start}" in shown
+    assert "Not certified" in shown
+    fair = write(WITNESSED, **WITNESSED_STUDY, vary={"way": ["reshaped"]})
+    assert "Not certified" not in cli("compare", fair).out
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("way", "effect", "finding"),
+    [
+        ("generator", "weights", "kept initialised differently"),
+        ("data", "batches", "other batches"),
+        ("short", "budget", "3 batches against 2"),
+    ],
+)
+def test_what_an_option_changes_on_purpose_is_no_failure(
+    cli: Cli, write: Callable[..., str], way: str, effect: str, finding: str
+) -> None:
+    study = write(WITNESSED, **WITNESSED_STUDY, vary={"way": [way]})
+    rows(cli, study)
+    write(WITNESSED, **WITNESSED_STUDY, vary={"way": [way]}, effects={"way": effect})
+    assert "nothing to run" in cli("run", study).err  # it is no part of a trial
+    shown = " ".join(cli("compare", study).out.split())
+    assert f"✓ way={way}: " in shown
+    assert finding in shown
 
 
 def test_an_edited_script_runs_again_and_a_comment_does_not(cli: Cli, write: Callable[..., str]) -> None:
@@ -152,6 +237,8 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
         ({"metric": "loss"}, "metric"),
         ({"program": 3}, "program"),
         ({"vary": {"lr": []}}, "expected a list of values"),
+        ({"effects": {"lr": "budget"}}, "`lr` is not varied"),
+        ({"effects": {"attention": ["weights", "data"]}}, "valid: weights, batches, budget"),
         ({"vary": None}, "varies nothing"),
     ],
 )

@@ -1,0 +1,325 @@
+"""A training script's witness: digests of its initial weights and batches, for the certificate of its study.
+
+This file imports the standard library only and uses torch, numpy or JAX where the script has imported them. A script
+whose Python has no Paribus may have a copy of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import json
+import math
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, final
+
+FILE: Final = "PARIBUS_WITNESS"  # variable with the file that the study reads; without it nothing is written
+VERSION: Final = 1
+IGNORED: Final = -100  # target without a loss, as in PyTorch
+FULL_BYTES: Final = 1 << 19  # of a tensor of a batch; of a larger one, evenly spaced values are digested
+DIGITS: Final = 16
+DRAWN_FLAG: Final = "_is_hf_initialized"  # of a parameter that transformers does not draw again
+STD_ERRORS: Final = 8  # standard errors by which two standard deviations of one distribution never differ
+DISTRIBUTED: Final = "module."  # before the names of a model in DistributedDataParallel
+WRAPPERS: Final = ("_orig_mod.", "_fsdp_wrapped_module.")  # in the names of compiled and sharded models
+INPUTS: Final = ("input_ids", "inputs", "tokens", "x", "pixel_values", "image", "images")
+TARGETS: Final = ("labels", "label", "targets", "target", "y")
+PACKAGES: Final = (
+    *("torch", "numpy", "jax", "jaxlib", "flax", "tensorflow", "keras", "mlx"),
+    *("transformers", "lightning", "pytorch_lightning", "accelerate", "triton", "flash_attn", "xformers"),
+)
+
+
+def witness() -> Witness:
+    """Return the witness of this process. Outside of a study it writes nothing."""
+    path = os.environ.get(FILE, "")
+    if path not in _WITNESSES:
+        _WITNESSES[path] = Witness(path)
+    return _WITNESSES[path]
+
+
+@final
+class Witness:
+    """Writes what a study compares between the trials of a pair to the file that the study has named."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process = os.getpid()
+        self._rank = int(os.environ.get("RANK", "0"))
+        self._tensors: dict[str, Any] = {}
+        self._splits: dict[str, _Batches] = {}
+        if path:
+            atexit.register(self._write_batches)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process runs in a study."""
+        return bool(self._path) and os.getpid() == self._process  # not in a worker that loads data
+
+    def model(self, model: Any, name: str = "") -> None:
+        """Record the initial weights of a model: call it once, before the first step.
+
+        `model` is a `torch.nn.Module`, or arrays in nested mappings and sequences, as JAX has them. Several models of
+        one script need a `name` each.
+        """
+        if not self.is_active:
+            return
+        new = {}
+        for path, value, is_buffer in _named_tensors(model):
+            full_name = f"{name}.{path}" if name else path
+            if full_name not in self._tensors:
+                new[full_name] = {**_describe(value), **({"buffer": True} if is_buffer else {})}
+        self._tensors |= new
+        self._write({"tensors": new, "after": sum(it.count for it in self._splits.values())})
+
+    def batch(self, *batch: Any, split: str = "train", **named: Any) -> None:
+        """Record a batch: `batch(x, y)`, `batch(x=…, y=…)`, or the mapping or pair that a loader yields.
+
+        `x` are the inputs and `y` the targets. Batches of an evaluation have `split="validation"`. Pass tensors before
+        they are moved to an accelerator, so that no step waits for a copy.
+        """
+        if not self.is_active:
+            return
+        only = batch[0] if len(batch) == 1 and not named else None
+        batches = self._splits.setdefault(split, _Batches())
+        if isinstance(only, Mapping):
+            batches.add((), only)
+        else:
+            batches.add(tuple(only) if isinstance(only, list | tuple) else batch, named)
+        if batches.count & (batches.count - 1) == 0:  # so that trials of different length can be compared
+            batches.digests[str(batches.count)] = batches.digest
+            self._write_batches()
+
+    def log(self, step: int, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
+        """Write metrics at a step: `log(20, val_loss=2.5)`; `metric: {from: witness}` reads them."""
+        if self.is_active and self._rank == 0:
+            numbers = {key: float(value) for key, value in {**(values or {}), **named}.items()}
+            self._write({"step": int(step), **numbers})
+            self._write_batches()
+
+    def seed_everything(self, seed: int) -> None:
+        """Seed the generators of Python, and of numpy, torch and TensorFlow if they are imported."""
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed % 2**32)
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(seed)
+        if "tensorflow" in sys.modules:
+            sys.modules["tensorflow"].random.set_seed(seed)
+
+    def initialise(self, model: Any, seed: int, init: Callable[[Any], Any] | None = None) -> None:
+        """Draw the weights of a `torch.nn.Module` anew, each module's from a generator of the seed and its name.
+
+        A module that is swapped then shifts the weights of no other one. `init(module)` draws the weights of one
+        module; by default it is the model's `_init_weights`, or else the `reset_parameters` of each module. A tensor
+        that it does not draw, or that the script had drawn at another scale, is an error. Afterwards the global
+        generators are seeded, whatever the model has drawn from them.
+        """
+        torch = sys.modules["torch"]
+        parameters = dict(model.named_parameters())
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        flagged = [parameter for parameter in parameters.values() if getattr(parameter, DRAWN_FLAG, False)]
+        for parameter in flagged:
+            setattr(parameter, DRAWN_FLAG, False)
+        with torch.no_grad():
+            for parameter in parameters.values():
+                parameter.fill_(math.nan)  # to find those that are not drawn
+            for path, module in reversed(list(model.named_modules())):  # a module may set what its parts have drawn
+                self.seed_everything(int(hashlib.sha256(f"{seed} {path}".encode()).hexdigest()[:15], 16))
+                _draw(model, module, init)
+            for name, parameter in parameters.items():
+                _check_drawn(name, before[name], parameter)
+        for parameter in flagged:
+            setattr(parameter, DRAWN_FLAG, True)
+        self.seed_everything(seed)
+
+    def _write_batches(self) -> None:
+        if self.is_active:
+            splits = {split: batches.to_json() for split, batches in self._splits.items()}
+            self._write({"witness": VERSION, "environment": _environment(), "batches": splits})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        path = Path(f"{self._path}.{self._rank}" if self._rank else self._path)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+_WITNESSES: dict[str, Witness] = {}
+
+
+@final
+class _Batches:
+    """Batches of one split so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tokens: int | None = 0  # None if they are unknown in a batch
+        self.targets: int | None = 0
+        self.digest = ""
+        self.digests: dict[str, str] = {}  # after each power of two of batches
+
+    def add(self, batch: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        hashed = hashlib.sha256(self.digest.encode())
+        for name, value in (*enumerate(batch), *named.items()):
+            for path, leaf in _leaves(value, str(name)):
+                hashed.update(path.encode())
+                hashed.update(_sampled_digest(leaf))
+        self.digest = hashed.hexdigest()[:DIGITS]
+        self.count += 1
+        inputs = batch[0] if batch else _first(named, INPUTS)
+        targets = batch[1] if len(batch) > 1 else _first(named, TARGETS)
+        self.tokens = _sum(self.tokens, _count_tokens(inputs, named.get("attention_mask")))
+        self.targets = _sum(self.targets, _count_targets(targets))
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+def _sum(total: int | None, count: int | None) -> int | None:
+    return None if total is None or count is None else total + count
+
+
+def _first(named: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((named[name] for name in names if name in named), None)
+
+
+def _count_tokens(inputs: Any, mask: Any) -> int | None:
+    """Return the number of tokens, without padding if there is a mask; of inputs that are no integers, of examples."""
+    if mask is not None:
+        return int(mask.sum())
+    if not hasattr(inputs, "shape"):
+        return None
+    return _product(inputs.shape if "int" in str(inputs.dtype) else inputs.shape[:1])
+
+
+def _count_targets(targets: Any) -> int | None:
+    """Return the number of targets, without ignored ones."""
+    if not hasattr(targets, "shape"):
+        return None
+    return int((targets != IGNORED).sum()) if "int" in str(targets.dtype) else _product(targets.shape)
+
+
+def _product(shape: Any) -> int:
+    product = 1
+    for size in shape:
+        product *= int(size)
+    return product
+
+
+def _named_tensors(model: Any) -> Iterator[tuple[str, Any, bool]]:
+    """Yield the name and value of each tensor of a model, and whether it is a buffer."""
+    if not hasattr(model, "named_parameters"):
+        yield from ((path, leaf, False) for path, leaf in _leaves(model, "") if hasattr(leaf, "shape"))
+        return
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        yield _plain_name(name), parameter, False
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        yield _plain_name(name), buffer, True
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a tensor in a model that is not wrapped for compilation or several processes."""
+    for part in WRAPPERS:
+        name = name.replace(part, "")
+    return name.removeprefix(DISTRIBUTED)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values in nested mappings and sequences, with their dotted paths."""
+    items: Any = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    else:
+        yield path, value
+    for key, item in items:
+        yield from _leaves(item, f"{path}.{key}" if path else str(key))
+
+
+def _describe(value: Any) -> dict[str, Any]:
+    """Return the shape of a tensor with digests of its values and of their signs; a constant has none of signs."""
+    tensor = _on_cpu(value)
+    is_constant = not _product(tensor.shape) or bool((tensor == tensor.reshape(-1)[:1]).all())
+    return {
+        "shape": [int(size) for size in tensor.shape],
+        "value": hashlib.sha256(str(tensor.dtype).encode() + _bytes(tensor)).hexdigest()[:DIGITS],
+        "signs": "" if is_constant else hashlib.sha256(_bytes(tensor > 0)).hexdigest()[:DIGITS],
+    }
+
+
+def _sampled_digest(value: Any) -> bytes:
+    """Return a digest of a value; of a large tensor, of evenly spaced values."""
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return repr(value).encode()
+    if not hasattr(value, "shape"):
+        raise TypeError(f"A batch has tensors, arrays, numbers and texts, but this one has a {type(value).__name__}.")
+    flat = (value.detach() if hasattr(value, "detach") else value.__array__()).reshape(-1)
+    stride = -(-_product(flat.shape) * flat.dtype.itemsize // FULL_BYTES)
+    sample = _on_cpu(flat[::stride] if stride > 1 else flat)
+    return hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode() + _bytes(sample)).digest()
+
+
+def _on_cpu(value: Any) -> Any:
+    """Return a tensor of torch on the CPU, of a sharded one the part of this process; or an array of numpy."""
+    if hasattr(value, "detach"):
+        return (value.to_local() if hasattr(value, "to_local") else value).detach().cpu()
+    return value.__array__()
+
+
+def _bytes(tensor: Any) -> bytes:
+    """Return the bytes of a tensor or array; numpy has no array for some types of torch, such as bfloat16."""
+    if not hasattr(tensor, "data_ptr"):
+        return bytes(tensor.tobytes())
+    tensor = tensor.contiguous()
+    size = tensor.numel() * tensor.element_size()
+    return ctypes.string_at(tensor.data_ptr(), size) if size else b""
+
+
+def _draw(model: Any, module: Any, init: Callable[[Any], Any] | None) -> None:
+    """Draw the weights of one module."""
+    draw = init or getattr(model, "_init_weights", None)
+    if draw is not None:
+        draw(module)
+    elif hasattr(module, "reset_parameters"):
+        module.reset_parameters()
+    elif hasattr(module, "_reset_parameters"):
+        module._reset_parameters()
+
+
+def _check_drawn(name: str, before: Any, after: Any) -> None:
+    """Raise an error if a tensor was not drawn, or at another scale than the script's own. A constant stays."""
+    old, new = (float(values.double().std(correction=0)) for values in (before, after))
+    if math.isnan(new):
+        if old:
+            raise ValueError(
+                f"`{name}` was not drawn: neither `_init_weights` nor a `reset_parameters` of its module sets it; "
+                "pass an `init` that does"
+            )
+        after.copy_(before)
+        return
+    tolerance = STD_ERRORS / (2 * max(after.numel(), 1)) ** 0.5 if old and new else 0
+    if abs(old - new) > tolerance * max(old, new):
+        raise ValueError(
+            f"`{name}` is drawn with a standard deviation of {new:.3g}, and the script had drawn {old:.3g}; "
+            "pass an `init` that draws each module as the script does"
+        )
+
+
+def _environment() -> dict[str, Any]:
+    """Return the versions and settings of this process that its numbers depend on."""
+    environment: dict[str, Any] = {"python": sys.version.split()[0]}
+    environment |= {name: getattr(sys.modules[name], "__version__", "") for name in PACKAGES if name in sys.modules}
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "get_float32_matmul_precision"):
+        assert torch is not None
+        environment["matmul precision"] = torch.get_float32_matmul_precision()
+        environment["deterministic"] = torch.are_deterministic_algorithms_enabled()
+        if torch.cuda.is_initialized():
+            environment["device"] = torch.cuda.get_device_name()
+    return environment
