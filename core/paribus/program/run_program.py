@@ -308,8 +308,11 @@ def _failure(ended: _Ended, spec: Spec) -> ProgramFailedError:
             f"options are passed as `{program['options']}`, and the seed as `{program['seed_option']}`; "
             "`options` and `seed_option` of the study change this"
         )
+    if "No module named" in lines:
+        first = command_of(spec).words[0]
+        hint = f"`{first}` is {shutil.which(first) or first}; activate the environment that has it, or give its path"
     if "No module named 'paribus'" in lines:
-        hint = f"`pip install paribus` for the Python of the program, or a copy of {witness.__file__} beside the script"
+        hint += f"; a copy of {witness.__file__} beside the script works as well"
     text = f"the program {end}" + (f"; its last line was: {last}" if last else "; it printed nothing")
     is_memory = ended.code == -signal.SIGKILL or _OUT_OF_MEMORY.search(lines) is not None
     return ProgramFailedError(Problem(code="program-failed", message=text, hint=hint), out_of_memory=is_memory)
