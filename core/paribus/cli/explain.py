@@ -55,7 +55,7 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     }
     if topic in sections:
         return _section(topic, sections[topic], as_json)
-    if topic in _KEYS:
+    if topic in KEY_DOCS:
         return _key(topic, as_json)
     index = session.index()
     slot, dot, name = topic.partition(".")
@@ -65,7 +65,7 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     if slot not in SLOTS:
         if topic in public_names() and not any(topic in index.entries[other] for other in SLOTS):
             return _name(topic, as_json)
-        slot, name = _bare(index, topic, [*SLOTS, *sections, *_KEYS, TRAITS, *_ALIASES])
+        slot, name = _bare(index, topic, [*SLOTS, *sections, *KEY_DOCS, TRAITS, *_ALIASES])
     if name or dot:
         return _component(index.find(slot, name), as_json)
     return _slot(index, slot, as_json)
@@ -122,7 +122,7 @@ def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:
     return EXIT_OK
 
 
-_KEYS: Final[Mapping[str, str]] = {
+KEY_DOCS: Final[Mapping[str, str]] = {
     "trainer": "Arguments of Lightning's `Trainer`. A trial runs `max_steps` steps; a study sets them with `budget:`. "
     "`max_time` is a time, such as {minutes: 5} or 00:00:05:00. Unless the spec sets them, a trial has one device, "
     "and neither loggers nor Lightning's own checkpoints, progress bar and evaluation: Paribus has its own. "
@@ -144,10 +144,10 @@ def _key(topic: str, as_json: bool) -> int:
 
     arguments = trainer_arguments() if topic == "trainer" else {}
     if as_json:
-        out_json({"topic": topic, "doc": _KEYS[topic], "arguments": dict(arguments)})
+        out_json({"topic": topic, "doc": KEY_DOCS[topic], "arguments": dict(arguments)})
         return EXIT_OK
     out(f"{topic}\n")
-    _print_doc(_KEYS[topic])
+    _print_doc(KEY_DOCS[topic])
     if arguments:
         out("arguments")
     for line in table(list(arguments.items()), indent=2):

@@ -14,7 +14,7 @@ SOURCES: Final = ("from", "teacher")
 _KEYS: Final = ("name", "sha256")  # the keys that `from: FOLDER` resolves to
 _MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ("vocabulary",)}
 _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
-_VOCABULARY: Final = {"from": ("kept", "new", "unchecked"), "teacher": ("kept", "unchecked")}
+VOCABULARIES: Final = {"from": ("kept", "new", "unchecked"), "teacher": ("kept", "unchecked")}
 
 
 def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapping[str, Any], key: str) -> Any:
@@ -34,9 +34,9 @@ def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapp
         message = f"expected the folder of a saved model, got {value_text(node)}"
         return validator.add_error("wrong-type", (key,), message, f"{key}: runs/train/HASH")
     validator.check_keys(node, (key,), (*_KEYS, *_MORE[key]))
-    if node.get("vocabulary", "kept") not in _VOCABULARY[key]:
+    if node.get("vocabulary", "kept") not in VOCABULARIES[key]:
         message = f"expected a word, got {value_text(node['vocabulary'])}"
-        validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(_VOCABULARY[key]))
+        validator.add_error("wrong-type", (key, "vocabulary"), message, join_names(VOCABULARIES[key]))
     is_kept = node.get("vocabulary", "kept") not in ("new", "unchecked")
     vocabulary: dict[str, Any] = {} if is_kept else {"vocabulary": node["vocabulary"]}
     if "name" not in node or "trial" in node:

@@ -51,7 +51,7 @@ def check_matches(validator: Validator, matches: Sequence[Match | None]) -> None
 
 # --- scales ---
 
-_SCALE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
+SCALE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
 _VALID_SCALES: Final = f"{STUDY_OPTIONS['scales'].example_text}, or presets: [gpt-tiny, gpt2]"
 PRESET: Final = "preset"
 MIN_SCALES: Final = 2
@@ -72,7 +72,7 @@ def parse_scales(validator: Validator, value: Any) -> dict[str, Mapping[str, Any
     valid_scales: dict[str, Mapping[str, Any]] = {}
     for name, changes in scales.items():
         keys: Keys = ("scales", name)
-        if not _SCALE_NAME.fullmatch(str(name)):
+        if not SCALE_NAME.fullmatch(str(name)):
             validator.add_error("bad-name", keys, f"a scale cannot be called {value_text(name)}", "a word: s, m, l")
         elif (overrides := validator.as_mapping(changes, keys, "{dims.width: 64}, or {preset: NAME}")) is not None:
             if not overrides:
@@ -221,6 +221,14 @@ _LOGGER: Final = Option("name", Kind("str"), "a logger", (Names("logger", tuple(
 _KINDS: Final[Mapping[type, Kind]] = {int: Kind("int"), str: Kind("str"), bool: Kind("bool")}
 
 
+def logger_options(name: str) -> list[Option]:
+    """Return the keys of a logger."""
+    return [
+        _LOGGER,
+        *(Option(key, _KINDS[kind], f"`{key}` of the logger") for key, kind in LOGGERS[name].options.items()),
+    ]
+
+
 def parse_loggers(validator: Validator, value: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the section `loggers` as mappings with a name; a missing package is an error."""
     nodes: list[Mapping[str, Any]] = []
@@ -235,8 +243,7 @@ def parse_loggers(validator: Validator, value: Any) -> tuple[Mapping[str, Any], 
             if not logger.is_installed:
                 message = f"the logger `{node['name']}` needs the package `{logger.package}`, which is not installed"
                 validator.add_error("not-installed", keys, message, f"pip install 'paribus[{node['name']}]'")
-            options = [_LOGGER, *(Option(name, _KINDS[kind], "") for name, kind in logger.options.items())]
-            validator.read_given(options, node, keys, {})
+            validator.read_given(logger_options(node["name"]), node, keys, {})
             nodes.append(dict(node))
     names = [node["name"] for node in nodes]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):

@@ -18,7 +18,7 @@ from paribus.studies.budgets import parse_budget
 from paribus.studies.study_keys import STUDY_OPTIONS, Metric, StageKeys, StageSource
 
 STAGE_KEYS: Final = tuple(option.name for option in group_options(StageKeys))  # those that are not keys of a spec
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+STAGE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 @final
@@ -77,7 +77,7 @@ def parse_stages(validator: Validator, nodes: Mapping[str, Any] | None) -> tuple
 
 
 def _check_name(validator: Validator, kind: str, name: str, keys: Keys) -> None:
-    if not _NAME.fullmatch(str(name)) or name in (*KEYS, *META, *STAGE_KEYS):
+    if not STAGE_NAME.fullmatch(str(name)) or name in (*KEYS, *META, *STAGE_KEYS):
         reason = ": it is a key of a spec" if name in KEYS else ""
         message = f"`{name}` cannot be the name of a {kind}{reason}"
         validator.add_error("bad-name", keys, message, "another word: pretrain, finetune")
@@ -139,7 +139,7 @@ def _parse_parent(
     tasks = [stage for stage in names if stage.startswith(f"{name}/")]
     if tasks:
         validator.add_error("ambiguous", from_keys, f"the stage `{name}` has several tasks", join_names(tasks))
-    elif isinstance(name, str) and _NAME.fullmatch(name) and validator.tree.data["stages"].get(name) is not None:
+    elif isinstance(name, str) and STAGE_NAME.fullmatch(name) and validator.tree.data["stages"].get(name) is not None:
         message = f"the stage `{name}` comes after this one"
         valid = join_names(names) or "a saved model's folder, or nothing"
         validator.add_error("out-of-order", from_keys, message, valid)
