@@ -192,38 +192,42 @@ class SpecKeys:
     patterns: Mapping[str, Schema]  # by the regular expression of keys with an index or a part
 
     @cached_property
-    def _groups(self) -> tuple[tuple[str, Schema, list[str]], ...]:
-        """Return each form of values with its definition and the regular expressions of its keys."""
-        forms = {repr(form): (form, names) for form, names in _by_form(self.names.items())}
+    def _groups(self) -> tuple[tuple[Schema, list[str]], ...]:
+        """Return each form of values with the regular expressions of its keys."""
+        groups = {repr(form): (form, names) for form, names in _by_form(self.names.items())}
         for regex, schema in self.patterns.items():
             form = _without_notes(schema)
-            forms.setdefault(repr(form), (form, []))[1].append(regex)
-        return tuple((f"value-{number}", *group) for number, group in enumerate(forms.values()))
+            groups.setdefault(repr(form), (form, []))[1].append(regex)
+        return tuple(groups.values())
 
-    def definitions(self) -> dict[str, Schema]:
-        """Return the definitions of the values of these keys, to which mappings refer."""
-        return {name: form for name, form, _ in self._groups}
-
-    def mapping(self, **more: Schema) -> Schema:
-        """Return the schema of a mapping with these keys, and `more`."""
-        values = {regex: {"$ref": f"#/$defs/{name}"} for name, _, regexes in self._groups for regex in regexes}
-        properties = {
-            name: {**values[name.replace(".", r"\.")], **_notes(schema)} for name, schema in self.names.items()
+    def definitions(self, **kinds: Callable[[Schema], Schema]) -> dict[str, Schema]:
+        """Return a definition for each form of values, `value-3`, and for each of other `kinds` of it, `list-3`."""
+        values = {f"value-{number}": form for number, (form, _) in enumerate(self._groups)}
+        others = {
+            f"{kind}-{number}": of({"$ref": f"#/$defs/value-{number}"})
+            for kind, of in kinds.items()
+            for number, _ in enumerate(self._groups)
         }
-        patterns = {f"^(?:{regex})$": values[regex] for regex in self.patterns}
-        return closed({**properties, **more}, patternProperties=patterns)
+        return {**values, **others}
 
-    def prefixed(self, prefix: str, of: Callable[[Schema], Schema] = dict, **more: Schema) -> Schema:
-        """Return the same, of keys that a prefix may precede, and of values that are `of` the schema of each key.
+    def mapping(self, more: Mapping[str, Schema], *, kind: str = "value", prefix: str = "") -> Schema:
+        """Return the schema of a mapping with these keys, perhaps behind a prefix, and of `more`.
 
-        Keys with values of one form share a pattern: one for each key would need megabytes.
+        Its values are the definitions of a `kind`. Keys behind a prefix share a pattern if their values have one form:
+        one for each key would need megabytes. Other keys are no patterns, for which editors complete nothing.
         """
-        patterns = {
-            f"^(?:{prefix})?(?:{'|'.join(regexes)})$": of({"$ref": f"#/$defs/{name}"})
-            for name, _, regexes in self._groups
-        }
-        notes = {name: {"description": schema.get("description", "")} for name, schema in self.names.items()}
-        return closed({**notes, **more}, patternProperties=patterns)
+        notes = {name.replace(".", r"\."): (name, _notes(schema)) for name, schema in self.names.items()}
+        properties: dict[str, Schema] = {}
+        patterns: dict[str, Schema] = {}
+        for number, (_, regexes) in enumerate(self._groups):
+            value = {"$ref": f"#/$defs/{kind}-{number}"}
+            for name, note in (notes[regex] for regex in regexes if regex in notes):
+                properties[name] = {**value, **note}
+            plain = [regex for regex in regexes if regex in self.patterns]
+            patterns |= {f"^(?:{'|'.join(plain)})$": value} if plain else {}
+            patterns |= {f"^(?:{prefix})(?:{'|'.join(regexes)})$": value} if prefix else {}
+        ordered = {name: properties[name] for name in self.names}
+        return closed({**ordered, **more}, patternProperties=patterns)
 
 
 def spec_keys(index: Index, docs: Mapping[str, str]) -> SpecKeys:

@@ -53,16 +53,15 @@ def study_schema(index: Index, docs: Mapping[str, str]) -> Schema:
     stage = rf"(?!{_WORDS}){name}\.(?:{name}\.)?"
     definitions = {
         **component_schemas(index),
-        **keys.definitions(),
-        "spec": keys.mapping(**_meta(preset)),
-        "change": {**keys.prefixed(stage, name=TEXT), "minProperties": 1},
-        "vary": keys.prefixed(stage, of=_axis),
+        **keys.definitions(list=list_of, axis=_axis),
+        "spec": keys.mapping(_meta(preset)),
+        "change": {**keys.mapping({"name": TEXT}, prefix=stage), "minProperties": 1},
+        "vary": keys.mapping({}, prefix=stage, kind="axis"),
         "when": {"type": "object", "propertyNames": {"pattern": rf"^(?:{stage})?{_WORDS}"}},
         "budget": {**budget, "required": [], "minProperties": 1, "maxProperties": 1},
     }
     return {
         "$schema": DRAFT,
-        "title": "Study of Paribus",
         "type": "object",
         "if": {"required": [PROGRAM]},
         "then": {"$ref": "#/$defs/program-study"},
@@ -78,9 +77,9 @@ def _study(keys: SpecKeys, preset: Schema, stage: str) -> Schema:
         "vary": {"$ref": "#/$defs/vary"},
         "variants": {"type": "array", "items": {"$ref": "#/$defs/change"}},
         "changes": {"type": "array", "items": {"$ref": "#/$defs/change"}},
-        "exclude": {"type": "array", "items": keys.mapping(**{REASON: TEXT})},
+        "exclude": {"type": "array", "items": keys.mapping({REASON: TEXT})},
         "scales": _scales(preset, {"$ref": "#/$defs/spec"}),
-        "tune": keys.prefixed(stage, of=list_of, seeds=_seeds(MAX_TUNING_SEEDS)),
+        "tune": keys.mapping({"seeds": _seeds(MAX_TUNING_SEEDS)}, prefix=stage, kind="list"),
         "stages": _stages(keys),
         "budget": {"$ref": "#/$defs/budget"},
         "match": _match(),
@@ -133,7 +132,7 @@ def _seeds(limit: int) -> Schema:
 def _axis(value: Schema, when: Schema = _WHEN) -> Schema:
     """Return the schema of the values of an axis, each perhaps with a condition."""
     conditional = closed({"value": value, "when": when}, required=["value", "when"])
-    values = list_of(any_of(conditional, value) if value else {})
+    values = list_of(any_of(value, conditional) if value else {})
     return any_of(values, closed({"values": values, "when": when}, required=["values"]))
 
 
@@ -169,7 +168,7 @@ def _stages(keys: SpecKeys) -> Schema:
         group_options(study_keys.StageKeys),
         in_spec=False,
         budget={"$ref": "#/$defs/budget"},
-        tasks={"type": "object", **names, "additionalProperties": keys.mapping(budget={"$ref": "#/$defs/budget"})},
+        tasks={"type": "object", **names, "additionalProperties": keys.mapping({"budget": {"$ref": "#/$defs/budget"}})},
         **{"from": any_of(source, keys.names["from"])},
     )["properties"]
-    return {"type": "object", **names, "additionalProperties": keys.mapping(**own)}
+    return {"type": "object", **names, "additionalProperties": keys.mapping(own)}
