@@ -75,7 +75,7 @@ def write_study(folder: Path, **changes: Any) -> str:
 def states(start: Start, path: str) -> dict[str, str]:
     """Return the state of each variant and seed, as `paribus status` prints it."""
     output, _ = start("status", path, "--json").communicate(timeout=900)
-    return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(output)}
+    return {f"{row['variant']} {row['seed']}": row["state"] for row in json.loads(output)["trials"]}
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

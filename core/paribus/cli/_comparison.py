@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import click
 
-from paribus.cli.console import note, out, out_json
+from paribus.cli.console import note, out, out_versioned
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Output:
     ) -> int:
         """Print a table, by its own printers or as a grid, and the results of the gates; return the exit code."""
         if self.format == "json":
-            out_json({**document, **({"gates": [result.to_json() for result in results]} if results else {})})
+            out_versioned({**document, **({"gates": [result.to_json() for result in results]} if results else {})})
         elif self.format == "csv":
             from paribus.report.table_views import to_csv
 

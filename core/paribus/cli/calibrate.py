@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, store_option, wrapped
+from paribus.cli.console import Session, note, out, out_versioned, store_option, wrapped
 from paribus.errors import EXIT_OK, NotComparableError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def verb(
     for line in planned.store.messages:
         note(line)
     if as_json:
-        out_json(calibration.to_json())
+        out_versioned(calibration.to_json())
     else:
         out(calibration.title)
         for setting in calibration.settings:

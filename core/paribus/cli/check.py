@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from paribus.cli._spec_source import parse_source
-from paribus.cli.console import Session, memory_warning, note, out, out_json, refuse_repeated
+from paribus.cli.console import Session, memory_warning, note, out, out_versioned, refuse_repeated
 from paribus.errors import EXIT_OK, ParibusError, Problem, SpecError
 
 
@@ -38,7 +38,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     warnings = _memory_warnings(session, {"": resolved_spec})
     if as_json:
         document = {"ok": True, "problems": [], "warnings": warnings}
-        out_json({**document, "hash": spec_hash(resolved_spec), "spec": resolved_spec})
+        out_versioned({**document, "hash": spec_hash(resolved_spec), "spec": resolved_spec})
         return EXIT_OK
     out(f"# {spec_hash(resolved_spec)}")
     out(_yaml(resolved_spec).rstrip())
@@ -120,7 +120,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         settings_entry = {"settings": settings} if len(settings) > 1 else {}
         document = {"ok": True, "problems": [], "warnings": warnings, "study": planned.name}
         command_entry = {"commands": commands} if commands else {}
-        out_json({**document, "variants": names, "excluded": excluded, **settings_entry, **command_entry})
+        out_versioned({**document, "variants": names, "excluded": excluded, **settings_entry, **command_entry})
         return EXIT_OK
     out(f"# study {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:

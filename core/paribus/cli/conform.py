@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, out, out_json, table
+from paribus.cli.console import Session, out, out_versioned, table
 from paribus.errors import EXIT_FAILED, EXIT_OK, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 
@@ -63,7 +63,7 @@ def verb(
         examine(topic, registry=registry, base=base, only=only or None, reference=reference) for topic in components
     ]
     if as_json:
-        out_json([report.to_json() for report in reports])
+        out_versioned({"reports": [report.to_json() for report in reports]})
     else:
         for report in reports:
             _show(report, alone=len(reports) == 1)
@@ -94,7 +94,7 @@ def _list_checks(slots: Iterable[str], *, as_json: bool) -> int:
 
     summaries = {slot: {name: check.summary for name, check in checks_of(slot).items()} for slot in slots}
     if as_json:
-        out_json(summaries)
+        out_versioned({"checks": summaries})
         return EXIT_OK
     for slot, checks in summaries.items():
         out(f"{slot}\n")

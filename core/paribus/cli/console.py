@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
@@ -39,6 +39,7 @@ def refuse_repeated(context: click.Context, parameter: click.Parameter, override
     return overrides
 
 
+JSON_VERSION: Final = 1  # of what `--json` prints: a key that is removed, or that means something else, raises it
 _NARROWEST = 20  # minimum width of wrapped text
 
 
@@ -115,6 +116,11 @@ def memory_warning(needed: int, free: int) -> str:
 def out_json(document: Any) -> None:
     """Print the result as JSON, for `--json`."""
     out(json.dumps(document, indent=2, allow_nan=False))
+
+
+def out_versioned(document: Mapping[str, Any]) -> None:
+    """Print a document that `paribus schema` describes, with the version of its format."""
+    out_json({"schema": JSON_VERSION, **document})
 
 
 def refuse_full(folder: Path) -> None:

@@ -21,7 +21,7 @@ import click
 
 import paribus
 from paribus import cli
-from paribus.cli.console import Session, note, out_json
+from paribus.cli.console import Session, note, out_versioned
 from paribus.errors import (
     EXIT_BUG,
     EXIT_FAILED,
@@ -38,7 +38,7 @@ from paribus.errors import (
 from paribus.registry.plugin_loading import find_plugin_sources
 
 _FULL: Final = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-_HELPERS: Final = frozenset({"main", "console", "slot_contract"})
+_HELPERS: Final = frozenset({"main", "console", "output_schemas", "slot_contract"})
 _GLOBAL: Final = {
     "--plugin": 1,
     "--no-plugins": 0,
@@ -181,7 +181,7 @@ def _report_error(error: BaseException, *, debug: bool, as_json: bool) -> int:
             note(str(problem))
         if as_json:
             with suppress(ParibusError, BrokenPipeError):  # stdout itself may have failed
-                out_json({"ok": False, "problems": [dataclasses.asdict(problem) for problem in error.problems]})
+                out_versioned({"ok": False, "problems": [dataclasses.asdict(problem) for problem in error.problems]})
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         note("interrupted")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from paribus.analysis.formatting import compact
-from paribus.cli.console import Session, memory_warning, note, out, out_json, store_option, table, wrapped
+from paribus.cli.console import Session, memory_warning, note, out, out_versioned, store_option, table, wrapped
 from paribus.errors import EXIT_FAILED, EXIT_OK
 from paribus.evidence.property_names import withholds_verdict
 from paribus.runner.progress_bar import StudyProgress, duration
@@ -116,7 +116,7 @@ def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
 
     verdicts = compare(planned)
     if as_json:
-        out_json(verdicts.to_json())
+        out_versioned(verdicts.to_json())
     else:
         show_table(verdicts)
         out()
@@ -173,7 +173,7 @@ def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool
             "seconds": seconds if is_known else None,
         }
         unknown += untimed
-        out_json({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
+        out_versioned({**document, **({"not_known": unknown} if unknown else {}), "jobs": jobs})
         return EXIT_OK
     for line in table(_without_empty_columns([PLAN_COLUMNS, *map(_cells, rows)])):
         out(line)
@@ -215,7 +215,7 @@ def _show_commands(planned: PlannedStudy, jobs: int, as_json: bool) -> int:
             )
     pending = sum(store.state(trial.identity) not in FINISHED for trial in plan.trials)
     if as_json:
-        out_json({"variants": rows, "excluded": excluded, "pending": pending, "jobs": jobs})
+        out_versioned({"variants": rows, "excluded": excluded, "pending": pending, "jobs": jobs})
         return EXIT_OK
     heads = [key for key in ("setting", "variant", "trials", "pending", "command") if any(key in row for row in rows)]
     for line in table([tuple(heads), *(tuple(str(row.get(key, "")) for key in heads) for row in rows)]):

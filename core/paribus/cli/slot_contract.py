@@ -6,6 +6,7 @@ Their import would take seconds, since it imports torch, and has no comments, wh
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -199,6 +200,13 @@ def _members(node: ast.ClassDef, lines: Sequence[str]) -> Iterator[Member]:
             if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Required":
                 annotation, default = annotation.slice, ", required"
             yield Member(item.target.id, ast.unparse(annotation) + default, summary)
+
+
+def field_comments(cls: type) -> dict[str, str]:
+    """Return the comment of each field of a class, empty where it has none."""
+    body, lines = _statements(Path(inspect.getsourcefile(cls) or ""))
+    node = next(item for item in body if isinstance(item, ast.ClassDef) and item.name == cls.__name__)
+    return {member.name: member.summary for member in _members(node, lines)}
 
 
 def _comment(node: ast.stmt, lines: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from paribus.cli.console import Session, note, out, out_json, store_option, table
+from paribus.cli.console import Session, note, out, out_versioned, store_option, table
 from paribus.errors import EXIT_FAILED, EXIT_OK
 from paribus.storage.store import LOG_HINT
 
@@ -63,7 +63,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     for line in planned.store.messages:
         note(line)
     if as_json:
-        out_json(rows)
+        out_versioned({"study": planned.name, "trials": rows})
         return EXIT_OK
     if per_trial:
         folder = planned.store.folder

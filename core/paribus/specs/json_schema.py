@@ -19,6 +19,7 @@ from paribus.specs.trainer_options import trainer_arguments
 
 Schema = dict[str, Any]
 
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 NULL: Final[Schema] = {"type": "null"}
 TEXT: Final[Schema] = {"type": "string"}
 REFERENCE: Final[Schema] = {"$ref": "#/$defs/reference"}

@@ -14,6 +14,7 @@ from paribus.registry import Index
 from paribus.registry.class_reader import group_options
 from paribus.specs import fields
 from paribus.specs.json_schema import (
+    DRAFT,
     NULL,
     TEXT,
     Schema,
@@ -35,7 +36,6 @@ from paribus.studies.study import MAX_SEEDS
 from paribus.train.trial_options import LOGGERS
 
 _WORDS: Final = rf"(?:{'|'.join((*fields.KEYS, *fields.META))})(?:\.|$)"
-DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _WHEN: Final[Schema] = {"$ref": "#/$defs/when"}
 _METRIC: Final[Schema] = {"type": "string", "pattern": f"^(?:{study_keys.METRIC[0]})$"}
 _FILE: Final[Schema] = {"type": "string", "pattern": r"/|\.ya?ml$"}

@@ -28,7 +28,7 @@ def test_the_printed_spec_resolves_to_itself(cli: Cli, name: str) -> None:
 def test_json_contains_ok_and_the_resolved_spec(cli: Cli) -> None:
     document = json.loads(cli("check", "encoder-tiny", "--json").out)
     spec = resolved("encoder-tiny", registry=index())
-    assert document == {"ok": True, "problems": [], "warnings": [], "hash": spec_hash(spec), "spec": spec}
+    assert document == {"schema": 1, "ok": True, "problems": [], "warnings": [], "hash": spec_hash(spec), "spec": spec}
 
 
 @pytest.mark.thorough

@@ -61,7 +61,7 @@ def test_failures_can_be_printed_as_json(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "mine.py"
     file.write_text(dedent(FAULTY))
     assert main(["conform", "--plugin", str(file), "--only", "feed-forward treats tokens separately", "--json"]) == 1
-    (report,) = json.loads(capsys.readouterr().out)
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
     assert report["component"] == "feedforward.mixing"
     assert not report["ok"]
     assert [finding["check"] for finding in report["findings"]] == ["feed-forward treats tokens separately"]

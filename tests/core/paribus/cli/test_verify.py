@@ -60,7 +60,7 @@ def test_a_killed_trial_is_interrupted_at_its_last_step(cli: Cli, write_study: W
     assert result.code == 0
     assert "1 interrupted at step 70, 1 pending" in result.out
     assert "1 interrupted, 1 pending" in result.out
-    rows = json.loads(cli("status", str(path), "--json").out)
+    rows = json.loads(cli("status", str(path), "--json").out)["trials"]
     assert [(row["state"], row.get("step")) for row in rows] == [
         ("interrupted", 70),
         ("interrupted", None),
