@@ -60,11 +60,12 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
         }
         for trial in planned.plan.trials
     ]
+    code = EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
     for line in planned.store.messages:
         note(line)
     if as_json:
         out_versioned({"study": planned.name, "trials": rows})
-        return EXIT_OK
+        return code
     if per_trial:
         folder = planned.store.folder
         cells = [(_label(r), f"seed {r['seed']}", _state(r), str(folder(r["identity"]))) for r in rows]
@@ -91,7 +92,7 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     skipped_note = f", {skipped} are not needed" if skipped else ""
     recorded = len(rows) - unfinished - skipped
     out(f"{recorded} of {len(rows)} trials have a record in {planned.store.root.resolve()}{skipped_note}{next_step}")
-    return EXIT_OK if all(row["state"] in HEALTHY for row in rows) else EXIT_FAILED
+    return code
 
 
 def trial_states(planned: PlannedStudy) -> dict[str, str]:

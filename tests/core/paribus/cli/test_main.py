@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from typing import Any
 
 import click
 import pytest
+from tests.fixtures.pages import DOCS
 
 import paribus
+from paribus import errors
 from paribus.cli import main as entrance
 from paribus.cli.console import Session, note, table, terminal_columns
 from paribus.errors import (
@@ -27,6 +30,7 @@ from paribus.errors import (
     SpecError,
     StoreError,
 )
+from paribus.runner import outcomes
 
 Cli = Callable[..., Any]
 
@@ -56,6 +60,16 @@ def test_an_unknown_command_suggests_the_closest(cli: Cli) -> None:
     assert result.err.startswith("error[usage]: ")
     assert '"lst"; did you mean "list"? valid: ' in result.err
     assert "did you mean" not in cli("zzzzzz").err
+
+
+def test_the_table_of_exit_codes_has_every_code_and_the_error_of_each() -> None:
+    page = (DOCS / "guide" / "reading-a-verdict.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| (\d+) \| .* \|(?: `(\w+)`)? \|$", page, re.MULTILINE))
+    codes = {value for module in (errors, outcomes) for name, value in vars(module).items() if name.startswith("EXIT_")}
+    assert sorted(map(int, table)) == sorted(codes)
+    raised = {error.__name__: str(error.exit_code) for error in errors.ParibusError.__subclasses__()}
+    public = {name: code for name, code in raised.items() if name in paribus.__all__}
+    assert {name: code for code, name in table.items() if name} == public
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def definitions(topic: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("trials_in_this_process")
 @pytest.mark.parametrize("design", STUDIES)
 def test_commands_on_a_study_print_documents_of_their_schemas(
-    design: str, printed: Callable[..., dict[str, Any]], write_study: Callable[..., Path]
+    design: str, printed: Callable[..., dict[str, Any]], write_study: Callable[..., Path], cli: Cli
 ) -> None:
     path = str(write_study(**STUDIES[design]))
     printed("check", "check", path)
@@ -82,6 +82,8 @@ def test_commands_on_a_study_print_documents_of_their_schemas(
     assert {*compared} - {*ran} == {"gates"}
     assert {*ran} >= SECTIONS.get(design, set())
     assert "done" in {trial["state"] for trial in printed("status", "status", path)["trials"]}
+    diverges = design == "one-at-a-time"
+    assert cli("status", path).code == cli("status", path, "--json").code == int(diverges)
     printed("calibrate", "calibrate", path, "--effect", "0.1")
 
 
