@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from paribus.analysis.outliers import MAD_TO_SD, cutoffs
 from paribus.analysis.power import power_to_detect
 from paribus.analysis.verdicts import PairedDifferences, decide
+from paribus.analysis.worth import multiplier
 
 Values = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Values]
@@ -27,6 +28,7 @@ SEEDS: Final = (5, 8, 12)
 VARIANTS, STUDIES, RESAMPLED, DRAWS = 4, 10_000, 1_000, 399
 ALPHA: Final = 0.05
 EFFECT: Final = 2.0  # of the tables of power and coverage, in standard deviations of a difference
+BUDGETS, MULTIPLIERS = (0.5, 0.71, 1.0, 1.41, 2.0), 4_000
 RATE, SIZE = 0.1, 10.0  # of failing seeds
 
 
@@ -201,6 +203,27 @@ def power_of(effect: float, n: int) -> float:
 _POWERS: dict[tuple[float, int], float] = {}
 
 
+def multiplier_coverage(true: float, exponent: float, n: int) -> tuple[float, float]:
+    """Return the share of studies whose interval covers a multiplier, and of those in which it has both ends.
+
+    The baseline's loss is 2 + budget^-exponent. A seed shifts all of its trials by more than the noise of each.
+    """
+    rng = np.random.default_rng([n, int(100 * true), int(100 * exponent)])
+    budgets = np.array(BUDGETS)
+    shape = (MULTIPLIERS, n, 1)
+    shifts = 2 + rng.normal(0, 0.03, shape)
+    baseline = shifts + budgets**-exponent + rng.normal(0, 0.02, (MULTIPLIERS, n, len(budgets)))
+    variant = (shifts + true**-exponent + rng.normal(0, 0.02, shape))[..., 0]
+    covered = closed = 0
+    for losses, own in zip(baseline, variant, strict=True):
+        by_budget = {budget: dict(enumerate(losses[:, place].tolist())) for place, budget in enumerate(BUDGETS)}
+        found = multiplier(by_budget, dict(enumerate(own.tolist())), better="lower", alpha=ALPHA)
+        if found is not None:
+            covered += (found.low or 0) <= true <= (found.high or np.inf)
+            closed += found.low is not None and found.high is not None
+    return covered / MULTIPLIERS, closed / MULTIPLIERS
+
+
 # ------------------------------------------------------------------------------------------------ page
 def rates(values: Sequence[float]) -> str:
     return " · ".join(f"{100 * value:.1f}" for value in values)
@@ -249,6 +272,15 @@ def page() -> Iterator[str]:
         [[f"{effect:g} sd", *(f"{100 * share:.0f}" for share in settled(effect))] for effect in (0.6, 1.0)],
     )
 
+    yield ""
+    yield from TEXT_MULTIPLIERS.splitlines()
+    rows = []
+    for exponent in (0.1, 0.3, 0.6):
+        for true in (0.8, 1.0, 1.31, 1.7):
+            shares = [multiplier_coverage(true, exponent, n) for n in SEEDS]
+            rows.append([f"{exponent:g}", f"{true:g}", *(rates(column) for column in zip(*shares, strict=True))])
+    yield from table(["exponent", "true multiplier", "covered", "with both ends"], rows)
+
 
 TEXT_ERRORS: Final = f"""\
 Written by `make error-rates`: {STUDIES:,} simulated studies a cell, four variants and a baseline, which share the
@@ -294,6 +326,17 @@ TEXT_SEEDS: Final = """\
 
 Of inconclusive verdicts on five seeds, the percentage that a new study decides, with as many seeds as the verdict
 names (`needs n ≥ ~7`), and with as many as the end of its bracket.
+"""
+
+
+TEXT_MULTIPLIERS: Final = f"""\
+## Multipliers of compute
+
+Percentages of studies whose interval of [what a variant is
+worth](guide/matching-scales-tuning.md#worth-in-compute) covers its true multiplier, for 5, 8 and 12 seeds:
+{MULTIPLIERS:,} studies a cell, and a baseline at {", ".join(map(str, BUDGETS))} of its budget, whose loss is
+2 + budget^-exponent. Seeds shift all of their trials, with a standard deviation of 0.03, and each trial has normal
+noise of 0.02. An interval without an end reaches beyond the budgets.
 """
 
 

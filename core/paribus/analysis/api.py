@@ -18,6 +18,7 @@ from paribus.analysis.task_average import Question, average_question
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry, load_entries, read_records
 from paribus.analysis.tuning_section import tuning_sections
+from paribus.analysis.worth_section import worth_sections
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.identity import identity_of
 from paribus.planning.settings import Setting
@@ -49,6 +50,7 @@ def compare(planned: PlannedStudy | str | Path, *, strict: bool = False) -> Tabl
         *_unsolved_matches_section(planned),
         *transfer_sections(_by_setting(planned, table), planned.plan.settings),
         *tuning_sections(planned.plan, records),
+        *worth_sections(planned.plan, _by_setting(planned, table), records),
     )
     return replace(table, sections=sections)
 

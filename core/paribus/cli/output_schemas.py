@@ -172,7 +172,24 @@ def _sections() -> dict[str, Schema]:
         "transfer": _record({"comparisons": _list(any_of(transfer, order))}),
         "scaling": _record({"laws": _list(law)}),
         "tuning": _tuning(),
+        "worth": _worth(),
     }
+
+
+def _worth() -> Schema:
+    """Return the schema of what each variant is worth in compute, by unit: steps, FLOPs, seconds."""
+    from paribus.analysis.worth import Multiplier, Trend
+
+    values = _list(_record({"seed": _COUNT, "value": _NUMBER}))
+    variant = _record({"variant": TEXT, "units": _by_name(_record(_fields(Multiplier)))})
+    curve = _list(_record({"budget": _PLAIN[float], "values": values}))
+    return _record(
+        {
+            "settings": _list(_record({"baseline": curve, "variants": _list(variant)}, {"setting": TEXT})),
+            "trends": _list(_record({"variant": TEXT, **_fields(Trend)})),
+            "missing": {**_COUNT, "description": "trials of the baseline at other budgets without a record"},
+        }
+    )
 
 
 def _tuning() -> Schema:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -23,10 +24,12 @@ from paribus.models.checkpoint import save_weights
 from paribus.models.evaluate import compute_metrics, evaluation_mode
 from paribus.planning.plan import Plan, first_step
 from paribus.planning.settings import TUNING, Setting
+from paribus.planning.worth import OWN
 from paribus.registry import Registry
 from paribus.specs.components import has_external_code
 from paribus.specs.trainer_options import max_seconds
 from paribus.storage.store import FINISHED, Trial
+from paribus.studies.designs import BASELINE
 from paribus.train.step_memory import Shortage, memory_shortage, step_memory
 from paribus.train.timed_steps import TimedSteps
 from paribus.train.trial import DEFAULT_STEPS
@@ -86,7 +89,7 @@ def estimate(plan: Plan, registry: Registry, states: Mapping[str, str], *, timed
             for variant in setting.variants
             if (trials := plan.new_trials(variant.name, stage.name, setting.name))
         ]
-        return [*rows, *_tuning_rows(plan, rows, states)]
+        return [*rows, *_tuning_rows(plan, rows, states), *_curve_rows(plan, rows, states)]
     finally:
         torch.set_num_threads(threads)
 
@@ -104,6 +107,22 @@ def _tuning_rows(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> 
                 pending = sum(states[trial.identity] not in FINISHED for trial in trials)
                 setting = ", ".join(filter(None, (plan.setting(tuned.setting).label, TUNING)))
                 yield row._replace(trials=len(trials), pending=pending, setting=setting)
+
+
+def _curve_rows(plan: Plan, rows: Sequence[Row], states: Mapping[str, str]) -> Iterator[Row]:
+    """Yield rows of the baseline at other budgets, whose training takes a multiple of its own time."""
+    for curve in plan.curves:
+        own = [row for row in rows if (row.setting, row.variant) == (curve.setting, BASELINE)]
+        for factor, row in product(curve.trials, own):
+            trials = [trial for trial in curve.trials[factor] if trial.stage == row.stage]
+            if factor != OWN and trials:
+                yield row._replace(
+                    trials=len(trials),
+                    pending=sum(states[trial.identity] not in FINISHED for trial in trials),
+                    setting=trials[0].setting,
+                    training_flops=row.training_flops * factor,
+                    training_seconds=row.training_seconds * factor,
+                )
 
 
 def _row(

@@ -39,6 +39,7 @@ from paribus.planning.variants import (
     build_trials,
     matched_changes,
 )
+from paribus.planning.worth import BaselineCurve, baseline_curves
 from paribus.registry import Index
 from paribus.storage.store import Trial
 from paribus.studies.budgets import FlopsPerStep
@@ -60,6 +61,7 @@ class Plan:
     settings: tuple[Setting, ...]  # a plain study has one, without a name
     trials: tuple[Trial, ...]  # each once, seed by seed, so that an early stop leaves complete pairs
     tuned: tuple[VariantTuning, ...] = ()  # the tuning trials come first
+    curves: tuple[BaselineCurve, ...] = ()  # of the baseline at other budgets, in a study with `worth`
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -173,7 +175,8 @@ def plan(
     if has_problems():
         found = merge_metric_problems([*problems, *too_many, *name_settings(drafts), *reported])
         raise SpecError(*in_file_order(whole, found))
-    return Plan(study, tuple(settings), tuple(_sort_trials(study, settings, tunings)), tuple(tunings))
+    curves = baseline_curves(settings, tunings, index, fingerprint, flops_per_step)
+    return Plan(study, tuple(settings), tuple(_sort_trials(study, settings, tunings, curves)), tuple(tunings), curves)
 
 
 def _is_counted(setting: Setting) -> bool:
@@ -193,13 +196,16 @@ def _compared_trials(setting: Setting, tunings: Iterable[VariantTuning]) -> dict
     return trials
 
 
-def _sort_trials(study: Study, settings: Sequence[Setting], tunings: Iterable[VariantTuning]) -> Iterable[Trial]:
-    """Return every trial once: first those of tuning, then those of all settings seed by seed."""
+def _sort_trials(
+    study: Study, settings: Sequence[Setting], tunings: Iterable[VariantTuning], curves: Iterable[BaselineCurve]
+) -> Iterable[Trial]:
+    """Return every trial once: first those of tuning, then those of all settings and budgets seed by seed."""
     trial_by_identity: dict[str, Trial] = {}
     for tuning in tunings:
         for trial in tuning.trials:
             trial_by_identity.setdefault(trial.identity, trial)
     trials = [trial for setting in settings for trials in setting.trials.values() for trial in trials]
+    trials += [trial for curve in curves for trials in curve.trials.values() for trial in trials]
     seed_order = {seed: index for index, seed in enumerate(study.seeds)}
     stage_order = {stage.name: index for index, stage in enumerate(study.stages)}
     for trial in sorted(trials, key=lambda trial: (seed_order[trial.seed], stage_order[trial.stage])):
@@ -243,7 +249,8 @@ def _plan_setting(
 def trial_count_problems(study: Study, max_trials: int) -> list[Problem]:
     """Return the problem of a study with more than `max_trials` trials."""
     trials, factors = trials_per_variant(study)
-    count = (variant_count(study.design, study.varied) + 1) * trials * len(study.stages)
+    budgets = 0 if study.worth is None else len(study.worth.factors) - 1
+    count = (variant_count(study.design, study.varied) + 1 + budgets) * trials * len(study.stages)
     if count <= max_trials:
         return []
     axes = describe_axes(study.varied)

@@ -215,6 +215,32 @@ def default_looks(seeds: int) -> tuple[int, ...]:
     return (*(look for look in DEFAULT_LOOKS if look <= LAST_EARLY_LOOK * seeds), seeds)
 
 
+# --- worth ---
+
+
+@final
+@dataclass(frozen=True)
+class Worth:
+    """Budgets at which the baseline is trained, as multiples of the study's, in increasing order with 1."""
+
+    factors: tuple[float, ...]
+    option: str = ""  # of a program's budget
+
+
+def parse_worth(validator: Validator, keys: CommonKeys, written: Sequence[float], place: Keys) -> tuple[float, ...]:
+    """Return the multiples of the budget in increasing order, with 1; empty if none is written."""
+    if not written:
+        return ()
+    if keys.stop is not None:
+        message = "early stopping would leave the baseline with fewer seeds at other budgets"
+        validator.add_error("incompatible-options", ("stop",), message, "`stop` in a study without `worth`")
+    factors = tuple(sorted({*map(float, written), 1.0}))
+    if len(factors) == 1:
+        message = "the baseline is trained at the budget of the study anyway"
+        validator.add_error("unused-option", place, message, "other multiples, such as [0.5, 0.71, 1, 1.41, 2]")
+    return factors
+
+
 # --- loggers ---
 
 _LOGGER: Final = Option("name", Kind("str"), "a logger", (Names("logger", tuple(LOGGERS)),), required=True)

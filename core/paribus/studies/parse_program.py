@@ -12,8 +12,9 @@ from paribus.program.input_files import input_problems
 from paribus.program.metric_files import source_problem
 from paribus.specs.load import set_path
 from paribus.specs.program_spec import EFFECTS, PROGRAM
-from paribus.specs.tree import Keys, Tree, copy_values, value_text
+from paribus.specs.tree import Keys, Tree, copy_values, get_path, value_text
 from paribus.specs.values import Validator
+from paribus.studies.parse_options import Worth, parse_worth
 from paribus.studies.study_keys import Metric, ProgramKeys
 
 
@@ -64,6 +65,24 @@ def parse_effects(
         else:
             effects[key] = kinds
     return effects
+
+
+def parse_program_worth(validator: Validator, keys: ProgramKeys, varied: Sequence[tuple[Keys, str]]) -> Worth | None:
+    """Return the budgets at which the baseline is run besides its own."""
+    if keys.worth is None:
+        return None
+    option = keys.worth.option
+    factors = parse_worth(
+        validator, keys, [factor for factor in keys.worth.factors or () if factor], ("worth", "factors")
+    )
+    value = get_path(keys.base or {}, option)
+    if option and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        message = f"`{option}` has no positive number in `base`, of which multiples could be taken"
+        validator.add_error("missing", ("worth", "option"), message, f"base: {{{option}: 1000}}")
+    elif option in [key for _, key in varied]:
+        message = f"`{option}` is varied, and is to be the budget of the baseline"
+        validator.add_error("incompatible-options", ("worth", "option"), message, "an option that all variants share")
+    return Worth(factors, option) if factors else None
 
 
 def program_metric(keys: ProgramKeys) -> Metric:

@@ -26,6 +26,7 @@ from paribus.studies.budgets import Budget, parse_budget
 from paribus.studies.designs import Variation
 from paribus.studies.parse_options import (
     Tune,
+    Worth,
     check_looks,
     check_matches,
     check_scale_keys,
@@ -34,9 +35,16 @@ from paribus.studies.parse_options import (
     parse_scales,
     parse_seeds,
     parse_tune,
+    parse_worth,
     scaled_base,
 )
-from paribus.studies.parse_program import parse_effects, parse_program, program_base, program_metric
+from paribus.studies.parse_program import (
+    parse_effects,
+    parse_program,
+    parse_program_worth,
+    program_base,
+    program_metric,
+)
 from paribus.studies.parse_vary import Exclusion, null_keys, parse_exclusions, parse_variation, varied_keys
 from paribus.studies.stages import (
     SINGLE_STAGE,
@@ -80,6 +88,7 @@ class Study:
     task_metrics: tuple[Metric, ...] = ()  # of a table over tasks, of which `metric` is the first
     program: Mapping[str, Any] | None = None  # of a study of a program, whose specs are its options
     effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what its options change on purpose
+    worth: Worth | None = None
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -146,8 +155,21 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
         task_metrics=metrics if len(metrics) > 1 else (),
+        worth=_parse_worth(validator, keys),
     )
     return study, validator.problems
+
+
+def _parse_worth(validator: Validator, keys: StudyKeys) -> Worth | None:
+    """Return the budgets at which the baseline is trained besides that of the study."""
+    factors = parse_worth(validator, keys, [factor for factor in keys.worth if factor], ("worth",))
+    if factors and not keys.budget and not any((stage or {}).get("budget") for stage in (keys.stages or {}).values()):
+        message = "the baseline would be trained at multiples of a budget, and the study has none"
+        validator.add_error("missing", ("worth",), message, "a budget, such as `budget: {steps: 300}`")
+    if factors and isinstance(keys.metric, Metric) and keys.metric.tasks:
+        message = "an average over tasks has no trial of its own at another budget"
+        validator.add_error("incompatible-options", ("worth",), message, "`worth` in a study with one metric")
+    return Worth(factors) if factors else None
 
 
 def _read_program_study(name: str, validator: Validator) -> Study:
@@ -183,6 +205,7 @@ def _read_program_study(name: str, validator: Validator) -> Study:
         looks=check_looks(validator, keys, len(seeds)),
         program=program,
         effects=parse_effects(validator, keys, places),
+        worth=parse_program_worth(validator, keys, places),
     )
 
 

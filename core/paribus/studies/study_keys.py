@@ -21,6 +21,7 @@ Section = Mapping[str, Any] | None
 Sections = tuple[Mapping[str, Any], ...]
 
 DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide after Holm's correction
+FACTOR: Final = Range(above=0, below=100)
 MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
 TIME: Final = "time"  # of a training step, which is measured and not counted
 
@@ -30,6 +31,7 @@ _CHANGES: Final = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": "glu"}]
 _CELLS: Final = [{"attention": "mqa", "norm": "rmsnorm", "reason": "…"}]
 _TASKS: Final = {"tags": "val/tag/f1", "topics": "val/classify/accuracy"}
 _EFFECTS: Final = {"batch_size": "batches", "steps": "budget"}
+_WORTH: Final = [0.5, 0.71, 1, 1.41, 2]
 _STAGES: Final = {"pretrain": {"objective": "clm"}, "finetune": {"from": "pretrain", "objective": "classify"}}
 
 
@@ -124,6 +126,9 @@ class StudyKeys(CommonKeys):
     budget: Annotated[Section, "what every variant may train for", Example({"steps": 300})] = None
     match: Annotated[tuple[Match | None, ...], "what every variant has as much of as the baseline"] = ()
     metric: Annotated[Metric, "metric of the verdict", Example("val/clm/loss")]
+    worth: Annotated[
+        tuple[float, ...], "multiples of the budget to train the baseline at", FACTOR, Example(_WORTH)
+    ] = ()
     evaluate: Annotated[Any, "objectives that every variant is evaluated with"] = None
     measure: Annotated[Any, "measures of every variant"] = None
     loggers: Annotated[Any, "Lightning loggers of each trial", Example(["csv", {"name": "tensorboard"}])] = None
@@ -142,6 +147,15 @@ class ProgramMetric:
 
 
 @final
+@dataclass(frozen=True)
+class ProgramWorth:
+    """Budgets at which the baseline of a program is run."""
+
+    option: Annotated[str, "option of the budget", Example("steps")]
+    factors: Annotated[tuple[float, ...], "multiples of its value in `base`", FACTOR, Example(_WORTH)]
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class ProgramKeys(CommonKeys):
     """Keys of a study of a program, whose variants are options."""
@@ -152,6 +166,7 @@ class ProgramKeys(CommonKeys):
     inputs: Annotated[tuple[str, ...], "files and folders that the program reads", Example(["model.py", "data"])] = ()
     base: Annotated[Section, "options of the baseline", Example({"attention": "mha", "lr": 1e-3})] = None
     effects: Annotated[Section, "what an option changes on purpose, besides the model", Example(_EFFECTS)] = None
+    worth: Annotated[ProgramWorth | None, "budgets to run the baseline at"] = None
     metric: Annotated[ProgramMetric, "metric of the verdict", Example({"name": "val_loss", "from": "metrics.jsonl"})]
 
 

@@ -27,6 +27,7 @@ STUDIES: dict[str, Mapping[str, Any]] = {
     "match": {"match": [None, {"on": "params", "by": "feedforward.expand"}]},
     "match on time": {"match": {"on": "time", "by": "feedforward.expand"}},
     "stages": {"stages": STAGES},
+    "worth": {"worth": [0.5, 2], "scales": {"s": {"dims.width": 4}, "m": {"dims.width": 8}}},
     "stop": {"stop": {"looks": [2, 3]}, "seeds": 3},
 }
 SECTIONS = {
@@ -35,6 +36,7 @@ SECTIONS = {
     "scales": {"settings", "transfer", "scaling"},
     "tune": {"settings", "tuning"},
     "match": {"settings"},
+    "worth": {"settings", "worth"},
 }  # keys that only some designs have
 PROGRAM = {
     "program": "python3 train.py",

@@ -239,6 +239,8 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
         ({"vary": {"lr": []}}, "expected a list of values"),
         ({"effects": {"lr": "budget"}}, "`lr` is not varied"),
         ({"effects": {"attention": ["weights", "data"]}}, "valid: weights, batches, budget"),
+        ({"worth": {"option": "steps", "factors": [2]}}, "`steps` has no positive number in `base`"),
+        ({"worth": {"option": "attention", "factors": [0]}}, "must be > 0"),
         ({"vary": None}, "varies nothing"),
     ],
 )
@@ -249,6 +251,35 @@ def test_a_wrong_study_is_one_clear_error(
     assert result.code == 2
     assert message in result.err
     assert "bug" not in result.err
+
+
+@pytest.mark.thorough
+def test_a_variant_that_halves_the_steps_is_worth_twice_the_compute(cli: Cli, write: Callable[..., str]) -> None:
+    script = """
+import argparse, json, math, random
+p = argparse.ArgumentParser()
+p.add_argument("--attention"), p.add_argument("--steps", type=int), p.add_argument("--seed", type=int)
+a = p.parse_args()
+noise = random.Random(a.seed * 1000 + a.steps).gauss(0, 0.001)
+loss = 9 - math.log(a.steps * {"mha": 1, "gqa": 2, "mqa": 9}[a.attention]) + noise
+json.dump({"val_loss": loss}, open("m.json", "w"))
+"""
+    study = write(
+        script,
+        base={"attention": "mha", "steps": 100},
+        metric={"name": "val_loss", "from": "m.json"},
+        worth={"option": "steps", "factors": [0.5, 1.5, 2.5, 4]},
+    )
+    answers = {it["variant"]: it["units"]["steps"] for it in rows(cli, study)["worth"]["settings"][0]["variants"]}
+    assert answers["attention=gqa"]["value"] == pytest.approx(2, rel=0.02)
+    assert 1.8 < answers["attention=gqa"]["low"] < answers["attention=gqa"]["high"] < 2.2
+    assert answers["attention=mqa"]["value"] is None
+    assert answers["attention=mqa"]["is_above"]
+    shown = " ".join(cli("compare", study).out.split())
+    assert "attention=mqa: > 4.00\N{MULTIPLICATION SIGN}" in shown
+    assert "baseline, budget x 0.5 3 done" in " ".join(cli("status", study).out.split())
+    assert cli("report", study, "-o", "r.html").code == 0
+    assert "worth in compute" in Path("r.html").read_text()
 
 
 @pytest.mark.thorough
