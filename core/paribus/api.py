@@ -158,9 +158,13 @@ def _opened_launcher(
     if registry is None and isinstance(planned.classes, Registry):
         registry = planned.classes
     stop = StopRequest()
-    local = registry if registry is not None and registry.local and planned.plan.study.program is None else None
+    local = None
+    if registry is not None and registry.local and planned.plan.study.program is None:
+        local = registry.with_plugins(planned.index.plugin_files)
     if plugins is None:
-        plugins = Plugins(files=tuple(str(path) for path in registry.files) if registry is not None else ())
+        plugins = Plugins(files=tuple(map(str, registry.files)) if registry is not None else ())
+    named = (str(Path(path).resolve()) for path in plugins.files)
+    plugins = plugins._replace(files=tuple(dict.fromkeys((*named, *map(str, planned.index.plugin_files)))))
     in_process = InProcessLauncher(local, stop) if local is not None else None
     launcher = in_process or make_launcher(planned)
     try:

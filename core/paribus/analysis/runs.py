@@ -17,8 +17,7 @@ from paribus.planning.identity import identity_of
 from paribus.program.input_files import PREFIX
 from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import read_json
-from paribus.storage.saved_model import RECORD, find_model
-from paribus.storage.store import TRIAL
+from paribus.storage.saved_model import RECORD, TRIAL, find_model
 
 CODE_DIGITS: Final = 12  # digits of a code hash that are shown
 MIN_CODE_DIGITS: Final = 6  # digits that `NAME@CODE` needs at least

@@ -10,6 +10,7 @@ import click
 
 from paribus.cli.console import Session, note, out, out_json, refuse_full, refuse_repeated, table
 from paribus.errors import EXIT_OK
+from paribus.storage.saved_model import read_model
 
 if TYPE_CHECKING:
     from paribus.models.adapt import AdaptationReport
@@ -34,9 +35,11 @@ def verb(session: Session, source: Path, overrides: tuple[str, ...], target: Pat
 
     if target is not None:
         refuse_full(target)
-    model, report = paribus.adapt(source, *overrides, registry=session.registry())
+    session.add_model_plugins(read_model(source))
+    registry = session.registry()
+    model, report = paribus.adapt(source, *overrides, registry=registry)
     if target is not None:
-        paribus.save(model, target)
+        paribus.save(model, target, registry=registry)
     if as_json:
         out_json(report.to_json())
     else:

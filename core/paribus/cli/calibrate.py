@@ -56,9 +56,8 @@ def verb(
     printed too. `--pilot 5` runs the first 5 seeds first.
     """
     from paribus.analysis.calibrate import calibrate
-    from paribus.planning.api import study as planned_of
 
-    planned = planned_of(study, registry=session.index(), store=store)
+    planned = session.study(study, store=store)
     if pilot is not None:
         options = ["--pilot", str(pilot), *([] if jobs is None else ["--jobs", str(jobs)])]
         _run(planned, session, pilot, jobs, session.command("calibrate", study, *options, store=store))

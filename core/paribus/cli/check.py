@@ -33,6 +33,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     if "=" not in spec and _is_study(session, spec):
         return _study(session, spec, overrides, as_json)
     source, words = parse_source(spec, overrides)
+    session.add_spec_plugins(source, words)
     resolved_spec = resolved(source, *words, registry=session.index())
     _validate_training(session, resolved_spec)
     warnings = _memory_warnings(session, {"": resolved_spec})
@@ -88,7 +89,6 @@ def _is_study(session: Session, source: str) -> bool:
 
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:
-    import paribus
     from paribus.runner.match_time import unsolved_matches
 
     if overrides:
@@ -101,7 +101,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
                 valid="no overrides; edit the study file",
             )
         )
-    planned = paribus.study(source, registry=session.index())
+    planned = session.study(source)
     trials = {(trial.variant, trial.setting): trial for trial in planned.plan.trials}
     warnings, commands = planned.warnings(), {}
     if planned.plan.study.program is None:

@@ -33,7 +33,6 @@ def verb(session: Session, study: str, store: Path, strict: bool, output: Output
     """
     from paribus.analysis.api import compare
     from paribus.analysis.gates import check_study
-    from paribus.planning.api import study as planned_of
     from paribus.report.markdown import leading_comment, markdown, write_results
     from paribus.report.table_views import study_grid
     from paribus.report.terminal import show_table
@@ -41,7 +40,7 @@ def verb(session: Session, study: str, store: Path, strict: bool, output: Output
 
     if Path(study).suffix in (".csv", ".tsv", ".jsonl"):
         raise usage_error(f"`{study}` is a table of numbers, and no study", f"paribus compare-values {study}")
-    planned = planned_of(study, registry=session.index(), store=store)
+    planned = session.study(study, store=store)
     table = compare(planned, strict=strict)
     for line in (*planned.store.messages, *(f"warning: {warning}" for warning in planned.warnings())):
         note(line)

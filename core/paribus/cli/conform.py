@@ -52,6 +52,8 @@ def verb(
     from paribus.testing import examine
 
     _validate_checks(only)
+    if base is not None:
+        session.add_spec_plugins(base)
     registry = session.registry()
     components = _selected_components(registry.index, topics)
     if list_checks:

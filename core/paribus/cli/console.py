@@ -19,7 +19,10 @@ from paribus.storage.saved_model import RUNS, find_model, read_model
 
 if TYPE_CHECKING:
     from paribus.models.lightning_module import Model
+    from paribus.planning.api import PlannedStudy
     from paribus.registry import Index, Registry
+    from paribus.specs.load import Source
+    from paribus.storage.saved_model import SavedModel
 
 STORE: Final = RUNS  # default folder of trials
 store_option: Final = click.option(
@@ -52,12 +55,14 @@ class Session:
     no_plugins: bool = False
     debug: bool = False
     printed_warnings: set[str] = field(default_factory=set)  # each is printed once
+    named_plugins: list[Path] = field(default_factory=list)  # files that the study, spec or model of a command names
 
     def index(self) -> Index:
         """Return the index of installed components, without torch. Broken plugins are reported on stderr."""
         from paribus import registry
 
         index = registry.index(plugins=self.plugins, no_plugins=self.no_plugins, on_message=note)
+        index = registry.with_plugins(index, self.named_plugins, note)
         self._warn(index)
         return index
 
@@ -66,8 +71,42 @@ class Session:
         from paribus import registry
 
         classes = registry.installed(plugins=self.plugins, no_plugins=self.no_plugins)
+        classes = classes.with_plugins(self.named_plugins)
         self._warn(classes.index)
         return classes
+
+    def study(self, name: str, *, registry: Registry | None = None, **options: Any) -> PlannedStudy:
+        """Return a planned study, as `paribus.study` does; the session has its plugins from now on."""
+        from paribus.planning.api import study
+
+        planned = study(name, registry=registry or self.index(), **options)
+        self._add_recorded(planned.recorded_plugins, "records of this study were")
+        self.add_plugins(planned.index.plugin_files)
+        return planned
+
+    def add_spec_plugins(self, source: Source, overrides: Sequence[str] = ()) -> None:
+        """Add the plugins that a spec names, and those that the models it starts from were made with."""
+        from paribus.specs.named_plugins import files_of_sources, files_of_spec, may_name_files
+
+        if may_name_files(source, overrides):
+            self.add_plugins(files_of_spec(source, self.index()))
+            self._add_recorded(files_of_sources(source, overrides, self.index()), "the saved model was")
+
+    def add_model_plugins(self, model: SavedModel) -> None:
+        """Add the plugins that a saved model was made with."""
+        from paribus.specs.named_plugins import files_of_model
+
+        if model.plugins:
+            self._add_recorded(files_of_model(model, self.index()), "the saved model was")
+
+    def add_plugins(self, files: Iterable[Path]) -> None:
+        """Add plugin files to those that the session loads."""
+        self.named_plugins.extend(path for path in files if path not in self.named_plugins)
+
+    def _add_recorded(self, files: Sequence[Path], subject: str) -> None:
+        for path in files:
+            note(f"loading the plugin {path}, which {subject} made with")
+        self.add_plugins(files)
 
     def command(self, verb: str, *words: str, store: Path = STORE) -> str:
         """Return a command for the user to run next, with the options of this session."""
@@ -183,6 +222,7 @@ def wrapped(text: str, indent: int = 0) -> list[str]:
 def load_named_model(session: Session, name: str, store: Path) -> Model:
     """Load the model of a folder, or of the trial in `store` whose identity has this prefix."""
     saved_model = read_model(find_model(name, store))
+    session.add_model_plugins(saved_model)
     from paribus.models.assemble import load_model
 
     return load_model(saved_model, session.registry())

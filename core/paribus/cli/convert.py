@@ -9,7 +9,7 @@ import click
 
 from paribus.cli.console import Session, note, out, out_json, refuse_full
 from paribus.errors import EXIT_OK, Problem, SpecError
-from paribus.storage.saved_model import TOKENIZER
+from paribus.storage.saved_model import TOKENIZER, read_model
 
 
 @click.command("convert")
@@ -71,8 +71,9 @@ def _read(session: Session, sources: list[Path], changes: tuple[str, ...], targe
     from paribus.conversion.source_model import read_source
 
     sources_read = [read_source(source) for source in sources]
-    model = paribus.convert(sources_read, registry=session.registry(), **_changes(changes))
-    paribus.save(model, target)
+    registry = session.registry()
+    model = paribus.convert(sources_read, registry=registry, **_changes(changes))
+    paribus.save(model, target, registry=registry)
     command = f'python -c "import paribus; model = paribus.load({str(target)!r})"'
     classes = " and ".join(source_model.architecture for source_model in sources_read)
     return {
@@ -98,8 +99,10 @@ def _write(
     if changes:
         message = f"`{changes[0]}` overrides a Hugging Face configuration, but SOURCE is a Paribus model"
         raise SpecError(Problem(code="unused-option", location=str(source), message=message))
-    model = paribus.load(source, registry=session.registry())
-    exported = paribus.export(model, family, architecture=architecture, registry=session.registry())
+    session.add_model_plugins(read_model(source))
+    registry = session.registry()
+    model = paribus.load(source, registry=registry)
+    exported = paribus.export(model, family, architecture=architecture, registry=registry)
     exported.save(target)
     command = f"{exported.architecture}.from_pretrained({str(target)!r})"
     name = model.spec["tokenizer"]["name"]

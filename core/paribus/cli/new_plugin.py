@@ -62,6 +62,8 @@ def verb(session: Session, name: str, slot: str, folder: Path | None, as_json: b
     out()
     for command in commands:
         out(f"$ {command}")
+    out()
+    out(f"in a study that needs it: `plugins: [{plugin.distribution}]`")
     return EXIT_OK
 
 

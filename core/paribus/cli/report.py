@@ -47,12 +47,11 @@ def verb(
     curves, costs, fairness certificates and all trials, and opens without a network.
     """
     from paribus.analysis.api import compare, entries_by_setting, table_trials
-    from paribus.planning.api import study as planned_of
     from paribus.report.html import html_page
     from paribus.report.provenance import git_commit
     from paribus.storage.atomic import write_bytes
 
-    planned = planned_of(study, registry=session.index(), store=store)
+    planned = session.study(study, store=store)
     path = output or Path(f"{planned.name}.html")
     refuse_other_file(path, "report")
     table = compare(planned)

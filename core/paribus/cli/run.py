@@ -71,7 +71,6 @@ def verb(
     """
     from paribus.analysis.api import pending_trials
     from paribus.api import run
-    from paribus.planning.api import study as planned_of
     from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
     from paribus.runner.replay import stale_notes
@@ -81,9 +80,7 @@ def verb(
     options = [] if jobs is None else ["--jobs", str(jobs)]
     options += [] if max_trials == MAX_TRIALS else ["--max-trials", str(max_trials)]
     registry = session.registry() if only_plan else None
-    planned = planned_of(
-        study, registry=registry or session.index(), store=store, max_trials=max_trials, read_only=only_plan
-    )
+    planned = session.study(study, registry=registry, store=store, max_trials=max_trials, read_only=only_plan)
     jobs = jobs or default_jobs(planned)
     if only_plan and planned.plan.study.program is not None:
         return _show_commands(planned, jobs, as_json)

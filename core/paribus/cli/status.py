@@ -37,11 +37,10 @@ def verb(session: Session, study: str, store: Path, per_trial: bool, watched: bo
     STUDY is the name of an installed study or a path. A trial is pending, running, interrupted, done, diverged, failed,
     out of memory or timed out. --watch works beside a run in another terminal, and on another machine.
     """
-    from paribus.planning.api import study as planned_of
     from paribus.planning.tuning import pending_notes
     from paribus.runner.replay import stale_notes
 
-    planned = planned_of(study, registry=session.index(), store=store, read_only=True)
+    planned = session.study(study, store=store, read_only=True)
     if watched:
         from paribus.cli._watch import watch
 

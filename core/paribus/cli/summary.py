@@ -50,11 +50,14 @@ def verb(
     SPEC is the name of a preset or a path. No memory is allocated for the model: the memory of a step is that of its
     tensors, on one device, counted by running the step on tensors without data.
     """
+    if versus and against is None and not any("=" in word for word in versus):
+        against, versus = versus[0], ()
+    for source in (spec, against):
+        if source is not None:
+            session.add_spec_plugins(*parse_source(source, (*overrides, *versus)))
     registry = session.registry()
     left_summary = _summary(registry, spec, overrides)
     right_summary = None
-    if versus and against is None and not any("=" in word for word in versus):
-        against, versus = versus[0], ()
     if versus or against is not None:
         right_summary = _summary(registry, against or spec, (*(overrides if against is None else ()), *versus))
     summaries = [left_summary] if right_summary is None else [left_summary, right_summary]

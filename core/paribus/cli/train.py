@@ -50,8 +50,9 @@ def verb(
 
     if target is not None:
         refuse_full(target)
-    index = session.index()
     source, words = parse_source(spec, overrides, store)
+    session.add_spec_plugins(source, words)
+    index = session.index()
     resolved_spec = resolved(source, *words, registry=index)
     trial = single_trial(resolved_spec, index, lambda trial_spec: fingerprint(trial_spec, index))
     train_store = Store(store, "train")
@@ -64,7 +65,8 @@ def verb(
     if target is not None and done:
         import paribus
 
-        paribus.save(paribus.load(train_store.folder(trial.identity), registry=session.registry()), target)
+        registry = session.registry()
+        paribus.save(paribus.load(train_store.folder(trial.identity), registry=registry), target, registry=registry)
         note(f"the model is also saved in {target}")
     if as_json:
         out_json(record["result"])

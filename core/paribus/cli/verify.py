@@ -38,12 +38,11 @@ def verb(session: Session, study: str, whole: bool, jobs: int | None, store: Pat
     count as records of this code; no record is deleted.
     """
     from paribus.api import verify
-    from paribus.planning.api import study as planned_of
     from paribus.runner.jobs import default_jobs
     from paribus.runner.replay import stale_records
     from paribus.slots.launcher import Plugins
 
-    planned = planned_of(study, registry=session.index(), store=store)
+    planned = session.study(study, store=store)
     stale = stale_records(planned)
     replays: list[Replay] = []
     if stale:

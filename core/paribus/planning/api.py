@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from paribus.assembly.components import Classes, make
-from paribus.errors import Problem, SpecError, StoreError, missing_package
+from paribus.errors import ParibusError, Problem, SpecError, StoreError, missing_package
 from paribus.planning.comparability import EvaluationPreview
 from paribus.planning.identity import unidentified
 from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
 from paribus.program.input_files import unidentified_program
-from paribus.registry import Index, LazyRegistry, Registry
+from paribus.registry import Index, LazyRegistry, Registry, error_from, with_plugins
+from paribus.registry.component_index import NAME
+from paribus.specs.named_plugins import files_of_study, place_files, recorded_files
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
-from paribus.storage.atomic import cache_folder, digest_json
+from paribus.storage.atomic import cache_folder, digest_json, read_json
+from paribus.storage.saved_model import TRIAL, recorded_plugins
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import FlopsPerStep
 from paribus.studies.study import Study, default_name, locate_study, read_study
@@ -64,6 +68,7 @@ class PlannedStudy:
     index: Index = field(repr=False)
     make_plan: Callable[[], PlannedStudy] | None = None  # plans again with the records of now
     classes: Classes | None = field(default=None, repr=False)
+    recorded_plugins: tuple[Path, ...] = ()  # files that only its records name
 
     def __repr__(self) -> str:
         counts = f"{len(self.plan.variants)} variants, {len(self.plan.trials)} trials"
@@ -114,9 +119,55 @@ def study(
     index = index_of(registry)
     _check_store_path(Path(store))
     default, tree = _read(name_or_path, index)
+    components = _with_files(registry if isinstance(registry, Registry) else index, files_of_study(tree, index))
+    make = partial(_planned, default, tree, store=Path(store), max_trials=max_trials, read_only=read_only)
+    try:
+        return make(components)
+    except ParibusError as error:
+        folder = Path(store) / str(tree.data.get("name") or default)
+        recorded = _recorded_files(error, folder, index_of(components))
+    return replace(make(_with_files(components, recorded)), recorded_plugins=tuple(recorded))
+
+
+def _with_files(components: Registry | Index, files: Sequence[Path]) -> Registry | Index:
+    return components.with_plugins(files) if isinstance(components, Registry) else with_plugins(components, files)
+
+
+def _recorded_files(error: ParibusError, folder: Path, index: Index) -> list[Path]:
+    """Return the plugin files of the unknown components of an error that records in the study's folder were made with.
+
+    Raises the error if there are none, with what is known of those that cannot be loaded.
+    """
+    unknown = [problem for problem in error.problems if problem.code == "unknown-component"]
+    if not unknown or not NAME.fullmatch(folder.name):
+        raise error
+    recorded: list[tuple[str, Mapping[str, str]]] = []
+    for path in sorted(folder.glob(f"*/{TRIAL}")):
+        with suppress(StoreError):
+            recorded += [item for item in recorded_plugins(read_json(path)).items() if _is_meant(item[0], unknown)]
+    files, problems = recorded_files(recorded, index)
+    if problems:
+        others = (problem for problem in error.problems if not any(_is_meant(name, [problem]) for name in problems))
+        raise error_from((*others, *problems.values())) from None
+    if not files:
+        raise error
+    return files
+
+
+def _is_meant(component: str, unknown: Sequence[Problem]) -> bool:
+    """Return whether a component, as slot.name, is one of those that problems report as unknown."""
+    slot, _, name = component.partition(".")
+    return any(problem.message.startswith(f'unknown {slot} "{name}"') for problem in unknown)
+
+
+def _planned(
+    default: str, tree: Tree, components: Registry | Index, *, store: Path, max_trials: int, read_only: bool
+) -> PlannedStudy:
+    """Return the plan of a study whose plugins are loaded."""
+    index = index_of(components)
     study, problems = read_study(default, tree, index)
-    classes = registry if isinstance(registry, Registry) else LazyRegistry(index)
-    saved = Store(Path(store), study.name, read_only=read_only)
+    classes = components if isinstance(components, Registry) else LazyRegistry(index)
+    saved = Store(store, study.name, read_only=read_only)
     make_plan = partial(
         plan,
         study,
@@ -191,7 +242,7 @@ def _read(source: str | Path | Mapping[str, Any], index: Index) -> tuple[str, Tr
         tree = plain_tree(source, "study")
         return default_name(tree.data), tree
     path, name = locate_study(source, index)
-    return name, read_file(path)
+    return name, place_files(read_file(path), path.parent)
 
 
 def _metric_names(classes: Classes, index: Index) -> Callable[[Mapping[str, Any]], list[str]]:

@@ -14,6 +14,7 @@ from paribus.registry import ComponentValues, Entry, Index
 from paribus.registry.index_cache import indexed_values, mark_outdated
 from paribus.specs.components import components_in_slot, filled_slots
 from paribus.specs.diff import WITHOUT_EFFECT
+from paribus.specs.named_plugins import plugins_of
 from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import canonical_json, digest, digest_json
 from paribus.storage.code_hash import CodeHashes, dependencies
@@ -96,6 +97,7 @@ class ComponentCode:
         self._index = index
         self._files = index.hashes()
         self._by_components: dict[frozenset[tuple[str, str]], tuple[str, Mapping[str, str]]] = {}
+        self._plugins: dict[frozenset[tuple[str, str]], Mapping[str, Mapping[str, str]]] = {}
         self._hashes: dict[tuple[str, str], str] = {}
         self._components: dict[tuple[str, int], tuple[Any, frozenset[tuple[str, str]]]] = {}
 
@@ -107,8 +109,18 @@ class ComponentCode:
         """Return a hash of each component of a spec, by slot.name."""
         return self._of_spec(spec)[1]
 
+    def plugins(self, spec: Spec) -> Mapping[str, Mapping[str, str]]:
+        """Return the plugin of each component of a spec, by slot.name, that does not come with Paribus."""
+        components = self._components_of(spec)
+        if components not in self._plugins:
+            self._plugins[components] = plugins_of(components, self._index, self._files)
+        return self._plugins[components]
+
+    def _components_of(self, spec: Spec) -> frozenset[tuple[str, str]]:
+        return frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in filled_slots(spec)))
+
     def _of_spec(self, spec: Spec) -> tuple[str, Mapping[str, str]]:
-        components = frozenset[tuple[str, str]]().union(*(self._in_slot(*filled) for filled in filled_slots(spec)))
+        components = self._components_of(spec)
         if components not in self._by_components:
             hashes = {f"{slot}.{name}": self.component(slot, name) for slot, name in sorted(components)}
             self._files.save()

@@ -281,7 +281,8 @@ def single_trial(spec: Spec, index: Index, fingerprint: Fingerprint) -> Trial:
     hashes, corpus = ComponentCode(index), fingerprint(dict(spec))
     code, components = hashes.hash(spec), hashes.components(spec)
     identity = identity_of(spec, code, corpus)
-    return Trial(identity, "alone", spec["seed"], spec, {}, code, corpus, components=components)
+    plugins = hashes.plugins(spec)
+    return Trial(identity, "alone", spec["seed"], spec, {}, code, corpus, components=components, plugins=plugins)
 
 
 def first_step(trial: Trial) -> Trial:

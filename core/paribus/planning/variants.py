@@ -165,6 +165,7 @@ def build_trials(
                     baseline_values=baseline_values[key],
                     components=code_hashes.components(resolved[variant.name][stage.name]),
                     effects=study.effects,
+                    plugins=code_hashes.plugins(resolved[variant.name][stage.name]),
                 )
                 trials_of_seed[key] = trial
                 trials.append(trial)

@@ -78,6 +78,10 @@ class ProgramCode:
             self._hashes[key] = dict(self._inputs(program))
         return self._hashes[key]
 
+    def plugins(self, spec: Spec) -> Mapping[str, Mapping[str, str]]:
+        """Return the plugins of a program's components: it has none."""
+        return {}
+
     def _inputs(self, program: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         named = named_files(program["command"], self.folder, program["metric"]["from"])
         for name in dict.fromkeys([*named, *program["inputs"]]):

@@ -9,7 +9,7 @@ from paribus.registry.component_index import (
     PluginManifest,
     error_from,
 )
-from paribus.registry.index_cache import index
+from paribus.registry.index_cache import index, with_plugins
 from paribus.registry.registry import LazyRegistry, Registry, installed
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "error_from",
     "index",
     "installed",
+    "with_plugins",
 ]

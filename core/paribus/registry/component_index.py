@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
+import os
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
@@ -21,6 +23,8 @@ from paribus.storage.code_hash import CodeHashes
 
 BUILTIN = "paribus"  # the distribution of the built-in plugins
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+MAX_SEARCHED: Final = 64  # Python files of a folder that are searched for the name of a component
+MAX_SEARCHED_BYTES: Final = 1 << 18  # of each
 PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "duplicate-name"})  # problems that a plugin causes
 
 
@@ -214,6 +218,19 @@ class Index:
     """Sources of the modules of these classes, as they were imported."""
     planned: dict[tuple[str, str], ComponentValues] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """Values of components in the latest plan."""
+    loads_named: bool = True
+    """Whether plugin files that a study, a spec or a record names may be loaded, too."""
+
+    @property
+    def plugin_files(self) -> tuple[Path, ...]:
+        """Plugins that are files, by their absolute paths."""
+        sources = (plugin.source for plugin in self.plugins)
+        return tuple(Path(source.value) for source in sources if source.value and not source.distribution)
+
+    def new_files(self, files: Iterable[Path]) -> list[Path]:
+        """Return the plugin files that are not loaded yet, each once."""
+        loaded = {*self.plugin_files}
+        return list({path.resolve(): path for path in files if path.resolve() not in loaded}.values())
 
     def hashes(self) -> CodeHashes:
         """Return a reader of source files, as they are now or as they were imported."""
@@ -295,6 +312,9 @@ class Index:
             message = _conflict(f"{slot}.{name}", [entry.source for entry in claimants])
             return Problem(code="duplicate-name", path=path, location=location, message=message)
         failures = [failure for failure in self.broken if failure.may_contain(slot, name)]
+        if not failures and (hint := _file_hint(name, location)):
+            message = f'unknown {slot} "{name}"'
+            return Problem(code="unknown-component", path=path, location=location, message=message, hint=hint)
         return Problem(
             code="plugin-failed" if failures else "unknown-component",
             path=path,
@@ -362,6 +382,24 @@ class Index:
         """Return the plugins that have presets or studies, and the folders of these."""
         folders = [(plugin.source, plugin.presets if kind == "preset" else plugin.studies) for plugin in self.plugins]
         return [(source, folder) for source, folder in folders if folder]
+
+
+def _file_hint(name: str, location: str) -> str:
+    """Return advice to load a file that seems to register a component of this name, by its text; it is not executed.
+
+    Searched are the folder of the YAML file in `location`, such as `study.yaml:9`, and the working folder.
+    """
+    yaml_file = location.partition(":")[0]
+    study_folder = Path(yaml_file).parent if yaml_file.endswith((".yaml", ".yml")) else Path()
+    quoted = re.compile(rf"""(["']){re.escape(name)}\1""")
+    for folder in dict.fromkeys((study_folder, Path())):
+        for path in sorted(folder.glob("*.py"))[:MAX_SEARCHED]:
+            with suppress(OSError):
+                text = path.read_bytes()[:MAX_SEARCHED_BYTES].decode(errors="replace")
+                if "hookimpl" in text and quoted.search(text):
+                    relative = path.name if folder == study_folder else os.path.relpath(path, study_folder)
+                    return f"{path} has this name: `plugins: [./{relative}]` in the study, or `--plugin {path}`"
+    return ""
 
 
 def _conflict(name: str, sources: Iterable[PluginSource]) -> str:

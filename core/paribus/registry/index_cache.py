@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from paribus.errors import StoreError
 from paribus.registry.component_index import ComponentValues, Entry, Index, LoadFailure, PluginManifest, PluginSource
-from paribus.registry.plugin_loading import LoadedPlugin, find_plugin_sources, load_plugin, search_path
+from paribus.registry.plugin_loading import LoadedPlugin, file_sources, find_plugin_sources, load_plugin, search_path
 from paribus.registry.registry import raise_load_failures
 from paribus.schema import JSON
 from paribus.storage import atomic
@@ -57,8 +57,22 @@ def index(
 
     After a plugin changed this takes some seconds; `on_message` reports that.
     """
-    environment = _environment()
     sources = find_plugin_sources(plugins, only=only, no_plugins=no_plugins)
+    return Index(_manifests(sources, on_message), loads_named=only is None and not no_plugins)
+
+
+def with_plugins(known: Index, files: Sequence[Path], on_message: Callable[[str], None] = lambda _: None) -> Index:
+    """Return an index with the components of these plugin files, too, without importing them."""
+    new = known.new_files(files)
+    if not new:
+        return known
+    plugins = sorted((*known.plugins, *_manifests(file_sources(new), on_message)), key=lambda plugin: plugin.source)
+    return replace(known, plugins=tuple(plugins), planned={})
+
+
+def _manifests(sources: Sequence[PluginSource], on_message: Callable[[str], None]) -> tuple[PluginManifest, ...]:
+    """Return the manifests of plugins, from the cache or derived anew."""
+    environment = _environment()
     keys = {source: _key(source, environment) for source in sources}
     folder = cache_folder() / "index"
     manifests = _read_all(folder, keys)
@@ -71,7 +85,7 @@ def index(
         _prune(folder)
     ordered = tuple(manifests[source] for source in sources)
     raise_load_failures(ordered)
-    return Index(ordered)
+    return ordered
 
 
 def _load_missing(missing: dict[PluginSource, str], folder: Path) -> dict[PluginSource, PluginManifest]:

@@ -48,7 +48,13 @@ def find_plugin_sources(
         for source in _entry_points()
         if allowed is None or source.is_builtin or {source.name, source.distribution} & {*allowed}
     )
-    return tuple(sorted({*installed, *(_file_source(Path(path)) for path in plugins)}))
+    return tuple(sorted({*installed, *file_sources(plugins)}))
+
+
+def file_sources(paths: Sequence[Path | str]) -> list[PluginSource]:
+    """Return the sources of plugin files, each file once."""
+    sources = (_file_source(Path(path)) for path in reversed(paths))
+    return list({source.value: source for source in sources}.values())
 
 
 def search_path() -> list[str]:

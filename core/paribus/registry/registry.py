@@ -11,7 +11,14 @@ from paribus.errors import PluginError, Problem
 from paribus.registry.class_reader import read_component
 from paribus.registry.component_index import Entry, Index, PluginManifest, PluginSource
 from paribus.registry.loaded_sources import loaded_sources
-from paribus.registry.plugin_loading import find_plugin_sources, lifecycle_hooks, load_class, load_plugin
+from paribus.registry.plugin_loading import (
+    LoadedPlugin,
+    file_sources,
+    find_plugin_sources,
+    lifecycle_hooks,
+    load_class,
+    load_plugin,
+)
 from paribus.registry.return_types import check_methods
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ class Registry:
     """Plugins that were named as files: another process loads these to have the same registry."""
     local: tuple[str, ...] = ()
     """Components that `with_components` added, as slot.name: no other process can have them."""
+    loaded: tuple[LoadedPlugin, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{slot} {len(entries)}" for slot, entries in self.index.entries.items() if entries)
@@ -57,13 +65,35 @@ class Registry:
                 classes[slot, name] = component
                 check_methods(component, slot, name)
         manifest = PluginManifest(source, tuple(entries))
-        index = Index(
-            (*self.index.plugins, manifest), {**self.index.classes, **classes}, loaded_sources(self.index.sources)
+        index = replace(
+            self.index,
+            plugins=(*self.index.plugins, manifest),
+            classes={**self.index.classes, **classes},
+            sources=loaded_sources(self.index.sources),
+            planned={},
         )
         for slot, name in classes:
             index.find(slot, name)  # raises if the name is taken
         local = tuple(sorted({*self.local, *(f"{slot}.{name}" for slot, name in classes)}))
         return replace(self, index=index, local=local)
+
+    def with_plugins(self, files: Sequence[Path]) -> Registry:
+        """Return this registry with the components of these plugin files, too; those it has are not loaded again."""
+        new = self.index.new_files(files)
+        if not new:
+            return self
+        loaded = [load_plugin(source) for source in file_sources(new)]
+        manifests = tuple(plugin.manifest for plugin in loaded)
+        raise_load_failures(manifests)
+        index = replace(
+            self.index,
+            plugins=tuple(sorted((*self.index.plugins, *manifests), key=lambda plugin: plugin.source)),
+            classes={**self.index.classes, **_classes(loaded)},
+            sources=loaded_sources(self.index.sources),
+            planned={},
+        )
+        every = (*self.loaded, *loaded)
+        return replace(self, index=index, hook=lifecycle_hooks(every), files=(*self.files, *new), loaded=every)
 
 
 @final
@@ -89,8 +119,13 @@ def installed(
     manifests = tuple(plugin.manifest for plugin in loaded)
     raise_load_failures(manifests)
     files = tuple(Path(manifest.source.value) for manifest in manifests if not manifest.source.distribution)
-    classes = {key: component for plugin in loaded for key, component in plugin.classes.items()}
-    return Registry(Index(manifests, classes, loaded_sources({})), lifecycle_hooks(loaded), files)
+    loads_named = only is None and not no_plugins
+    index = Index(manifests, _classes(loaded), loaded_sources({}), loads_named=loads_named)
+    return Registry(index, lifecycle_hooks(loaded), files, loaded=tuple(loaded))
+
+
+def _classes(loaded: Sequence[LoadedPlugin]) -> dict[tuple[str, str], type[Any]]:
+    return {key: component for plugin in loaded for key, component in plugin.classes.items()}
 
 
 def raise_load_failures(manifests: Sequence[PluginManifest]) -> None:

@@ -16,8 +16,8 @@ from paribus.specs.program_spec import is_program
 from paribus.storage.atomic import write_json
 from paribus.storage.engine import engine_hash
 from paribus.storage.lock import LOCK
-from paribus.storage.saved_model import RECORD
-from paribus.storage.store import FAILURE, TRIAL, Store
+from paribus.storage.saved_model import RECORD, TRIAL
+from paribus.storage.store import FAILURE, Store
 
 OWN_FILES: Final = frozenset({RECORD, TRIAL, FAILURE, LOCK})  # of a trial's folder, which a kept record writes anew
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from paribus.errors import Problem, SpecError, StoreError
 from paribus.registry import Index
+from paribus.specs.named_plugins import place_files
 from paribus.specs.tree import Keys, Tree, copy_values, join_keys, plain_tree, value_text
 from paribus.specs.yaml_reader import read_file, read_yaml
 from paribus.storage.saved_model import read_model, unbound
@@ -37,11 +38,9 @@ def apply_preset(tree: Tree, index: Index) -> Tree:
 
 
 def _read(source: Source, index: Index) -> Tree:
-    if isinstance(source, Path):
-        return read_file(source)
+    if isinstance(source, Path) or (isinstance(source, str) and (source.endswith((".yaml", ".yml")) or "/" in source)):
+        return place_files(read_file(Path(source)), Path(source).parent)
     if isinstance(source, str):
-        if source.endswith((".yaml", ".yml")) or "/" in source:
-            return read_file(Path(source))
         return read_file(index.preset(source), f"{source}.yaml")
     value: Any = source
     if type(source).__module__.partition(".")[0] == "omegaconf":

@@ -12,12 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 from paribus.errors import join_names
-from paribus.registry import Entry, Index, error_from, index
+from paribus.registry import Entry, Index, error_from, index, with_plugins
 from paribus.specs import attention_rules, data_rules, training_rules
 from paribus.specs.fields import ALWAYS, ARCHITECTURE, DATA, DIMS, DROPOUT, FREEZE_OPTIONS, KEYS, META, SEED
 from paribus.specs.interpolation import resolve_references
 from paribus.specs.load import Source, load
 from paribus.specs.model_sources import SOURCES, resolve_source
+from paribus.specs.named_plugins import files_of_sources, files_of_spec, may_name_files
 from paribus.specs.part_overrides import resolve_parts
 from paribus.specs.spec_view import SpecView, Violation, view_spec
 from paribus.specs.trainer_options import (
@@ -93,6 +94,9 @@ def resolved(
 ) -> dict[str, Any]:
     """Return a resolved spec as plain dicts and lists, for the engine. The slots in `optional` may be null."""
     index = index_of(registry)
+    if may_name_files(source, overrides):
+        files = (*files_of_spec(source, index), *files_of_sources(source, overrides, index))
+        index = with_plugins(index, files)
     return check(load(source, overrides, index), index, optional=optional)
 
 

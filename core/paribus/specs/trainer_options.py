@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from paribus.errors import closest_match, join_names
+from paribus.errors import join_names
 from paribus.registry import Index
 from paribus.specs.fields import (
     COMPILE,
@@ -22,6 +22,7 @@ from paribus.specs.fields import (
     TRAINER_OPTIONS,
     suggest_key,
 )
+from paribus.specs.named_plugins import PLUGINS, check_plugins
 from paribus.specs.spec_view import Violation
 from paribus.specs.tree import UNREAD, Keys, value_text
 from paribus.specs.values import MISSING, Validator
@@ -185,24 +186,7 @@ def check_header(validator: Validator, data: Mapping[str, Any]) -> None:
     if "preset" in data:
         message = "an override cannot change the preset"
         validator.add_error("preset-override", ("preset",), message, "the name of the preset in place of the spec")
-    plugins = data.get("plugins") or []
-    if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
-        validator.add_error("wrong-type", ("plugins",), f"expected a list of names, got {value_text(plugins)}")
-        return
-    sources = [piece.source for piece in validator.index.plugins]
-    for index, name in enumerate(plugins):
-        keys = ("plugins", index)
-        for broken in validator.index.broken:
-            if name in (broken.source.name, broken.source.distribution):
-                validator.add_error("plugin-failed", keys, f"this spec needs this plugin, but {broken}")
-        if not any(name in (source.name, source.distribution) for source in sources):
-            message = f'unknown plugin "{name}", which this spec needs'
-            known_names = sorted(
-                {source.name for source in sources} | {source.distribution for source in sources if source.distribution}
-            )
-            validator.add_error(
-                "plugin-missing", keys, message, join_names(known_names), closest_match(name, known_names)
-            )
+    check_plugins(validator, data.get(PLUGINS) or [], "spec")
 
 
 def resolve_trainer(validator: Validator, data: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -14,6 +14,7 @@ from paribus.storage.atomic import damaged_error, digest_json, parse_json, read_
 
 MODEL: Final = "model.json"
 RECORD: Final = "record.json"
+TRIAL: Final = "trial.json"
 WEIGHTS: Final = "weights.safetensors"
 TEXT: Final = "text.json"
 TOKENIZER: Final = "tokenizer.json"  # of the tokenizer `file`; its path in the saved spec is relative to the folder
@@ -47,6 +48,7 @@ class SavedModel:
     seal: str  # hash in the header of the weights, checked when they are read
     identity: str = ""  # of a trial
     flops: int | None = None  # of its training, its parents included; None: unknown
+    plugins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of its components, as slot.name
 
     @property
     def weights(self) -> Path:
@@ -113,7 +115,30 @@ def read_model(folder: str | Path) -> SavedModel:
     identity = str(document.get("identity", "")) if is_trial else ""
     flops = result.get("total_flops") if isinstance(result, dict) else document.get("flops")
     flop_count = flops if isinstance(flops, int) and not isinstance(flops, bool) and flops >= 0 else None
-    return SavedModel(place, spec, dtype, tokenizer, is_trial, _seal(place / WEIGHTS), identity, flop_count)
+    plugins = _plugins(place, document, is_trial)
+    return SavedModel(place, spec, dtype, tokenizer, is_trial, _seal(place / WEIGHTS), identity, flop_count, plugins)
+
+
+def _plugins(place: Path, document: Mapping[str, Any], is_trial: bool) -> Mapping[str, Mapping[str, str]]:
+    """Return the plugins that a model was made with; models of earlier versions do not tell."""
+    if is_trial:
+        try:
+            document = read_json(place / TRIAL)
+        except StoreError:
+            return {}
+    return recorded_plugins(document)
+
+
+def recorded_plugins(document: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
+    """Return the plugins that a trial or a saved model was made with, by component, without malformed ones."""
+    plugins = document.get("plugins")
+    return {
+        str(component): plugin
+        for component, plugin in (plugins.items() if isinstance(plugins, dict) else ())
+        if isinstance(plugin, dict)
+        and all(isinstance(value, str) for value in plugin.values())
+        and ("distribution" in plugin or Path(plugin.get("file", "")).is_absolute())
+    }
 
 
 def unbound(spec: Mapping[str, Any]) -> dict[str, Any]:

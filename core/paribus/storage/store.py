@@ -25,9 +25,8 @@ from paribus.storage.lease import HostIdentity
 from paribus.storage.lease import host_identity as this_machine
 from paribus.storage.lock import TrialLock
 from paribus.storage.record_shape import shape_faults
-from paribus.storage.saved_model import RECORD, RUNS
+from paribus.storage.saved_model import RECORD, RUNS, TRIAL
 
-TRIAL = "trial.json"
 FAILURE = "failure.json"
 PROGRESS = "progress.jsonl"
 LOG = "log.txt"
@@ -62,6 +61,7 @@ class Trial:
     baseline_values: Mapping[str, Any] = field(default_factory=dict)  # baseline's values of `changes`, if not the base
     components: Mapping[str, str] = field(default_factory=dict)  # hashes of code and values, by slot.name
     effects: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what options of a program change on purpose
+    plugins: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of components, where one is not built in
 
     @property
     def label(self) -> str:
@@ -85,6 +85,7 @@ class Trial:
             **({"budget_values": dict(self.budget_values)} if self.budget_values else {}),
             **({"baseline_values": dict(self.baseline_values)} if self.baseline_values else {}),
             **({"effects": dict(self.effects)} if self.effects else {}),
+            **({"plugins": dict(self.plugins)} if self.plugins else {}),
         }
 
 

@@ -18,6 +18,7 @@ from paribus.registry import Index
 from paribus.registry.component_index import NAME
 from paribus.specs.key_blocks import read_block
 from paribus.specs.load import apply_preset, load, set_path
+from paribus.specs.named_plugins import check_plugins
 from paribus.specs.program_spec import PROGRAM
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
@@ -57,7 +58,7 @@ from paribus.studies.study_keys import Match, Metric, ProgramKeys, StudyKeys
 from paribus.studies.task_metrics import parse_metrics, with_first_name
 
 FILE = "study.yaml"
-RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout")
+RUN_KEYS = ("name", "seeds", "stop", "launcher", "loggers", "timeout", "plugins")
 """Keys that do not change what a study compares: with more seeds, its trials stay in the same folder."""
 MAX_SEEDS: Final = 10_000
 
@@ -123,6 +124,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     if PROGRAM in tree.data:
         return _read_program_study(name, validator), validator.problems
     keys = read_block(validator, StudyKeys, _long_forms(tree.data))
+    check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     stages = parse_stages(validator, keys.stages)
     places = varied_keys(varied)
@@ -176,6 +178,7 @@ def _read_program_study(name: str, validator: Validator) -> Study:
     """Return the readable part of a study of a program."""
     data = validator.tree.data
     keys = read_block(validator, ProgramKeys, {**data, **_long_stop(data)})
+    check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     places = varied_keys(varied)
     program = parse_program(validator, keys, places)

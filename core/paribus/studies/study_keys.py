@@ -114,6 +114,9 @@ class CommonKeys:
     stop: Annotated[Stop | None, "verdicts before the last seed", Example("when-decided")] = None
     launcher: Annotated[Any, "where trials run", Slot("launcher")] = "local"
     timeout: Annotated[float | None, "seconds for a trial", Range(above=0, below=MAX_NUMBER)] = None
+    plugins: Annotated[
+        Any, "plugin files, relative to the study, and names of installed plugins that it needs", Example(["./mine.py"])
+    ] = None
 
 
 @final

@@ -23,8 +23,7 @@ from paribus.runner.result_differences import first_difference
 from paribus.storage import engine
 from paribus.storage.atomic import write_json
 from paribus.storage.engine import Epoch, engine_hash
-from paribus.storage.saved_model import RECORD
-from paribus.storage.store import TRIAL
+from paribus.storage.saved_model import RECORD, TRIAL
 from paribus.train.trial_options import TrialOptions
 
 Study = dict[str, Any]
