@@ -80,7 +80,7 @@ class Session:
         from paribus.planning.api import study
 
         planned = study(name, registry=registry or self.index(), **options)
-        self._add_recorded(planned.recorded_plugins, "records of this study were")
+        self._add_recorded(planned.recorded_plugins, "records or models of this study were")
         self.add_plugins(planned.index.plugin_files)
         return planned
 

@@ -19,7 +19,7 @@ from paribus.planning.tuning import score_of
 from paribus.program.input_files import unidentified_program
 from paribus.registry import Index, LazyRegistry, Registry, error_from, with_plugins
 from paribus.registry.component_index import NAME
-from paribus.specs.named_plugins import files_of_study, place_files, recorded_files
+from paribus.specs.named_plugins import files_of_starts, files_of_study, place_files, recorded_files
 from paribus.specs.resolve import index_of
 from paribus.specs.tree import Tree
 from paribus.specs.yaml_reader import read_file
@@ -120,13 +120,16 @@ def study(
     _check_store_path(Path(store))
     default, tree = _read(name_or_path, index)
     components = _with_files(registry if isinstance(registry, Registry) else index, files_of_study(tree, index))
+    recorded = files_of_starts(tree, index_of(components))
+    components = _with_files(components, recorded)
     make = partial(_planned, default, tree, store=Path(store), max_trials=max_trials, read_only=read_only)
     try:
-        return make(components)
+        planned = make(components)
     except ParibusError as error:
         folder = Path(store) / str(tree.data.get("name") or default)
-        recorded = _recorded_files(error, folder, index_of(components))
-    return replace(make(_with_files(components, recorded)), recorded_plugins=tuple(recorded))
+        files = _recorded_files(error, folder, index_of(components))
+        recorded, planned = [*recorded, *files], make(_with_files(components, files))
+    return replace(planned, recorded_plugins=tuple(recorded))
 
 
 def _with_files(components: Registry | Index, files: Sequence[Path]) -> Registry | Index:

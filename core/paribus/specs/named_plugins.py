@@ -38,6 +38,13 @@ def files_of_study(tree: Tree, index: Index) -> list[Path]:
     return files
 
 
+def files_of_starts(tree: Tree, index: Index) -> list[Path]:
+    """Return the plugin files that the saved models need from which a study's base or stages start, or learn."""
+    stages = tree.data.get("stages")
+    blocks = [tree.data.get("base"), *(stages.values() if isinstance(stages, Mapping) else ())]
+    return [file for block in blocks for file in files_of_sources(block, (), index)]
+
+
 def files_of_spec(source: Any, index: Index) -> list[Path]:
     """Return the plugin files that a spec names: a path or a mapping; a preset has none."""
     return [*_files(_data(source), index)]

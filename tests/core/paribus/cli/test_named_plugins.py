@@ -149,6 +149,15 @@ def test_records_name_their_plugins(cli: Cli) -> None:
     assert cli("status", "study.yaml", "--plugin", str(moved)).code == EXIT_OK
 
 
+def test_a_study_loads_the_plugins_of_the_model_that_it_starts_from(named: Path, cli: Cli) -> None:
+    base = {"from": str(named / "model"), "trainer.max_steps": 2}
+    study = {**STUDY, "base": base, "vary": {"norm": ["rmsnorm"]}}
+    Path("study.yaml").write_text(json.dumps(study), encoding="utf-8")
+    result = cli("check", "study.yaml")
+    assert (result.code, "loading the plugin" in result.err) == (EXIT_OK, True)
+    assert "error[plugin-missing]" in cli("--no-plugins", "check", "study.yaml").err
+
+
 def test_a_plugin_given_twice_is_loaded_once(named: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.chdir(named)
     twice = ["--plugin", "mine/twice.py", "--plugin", str(named / "mine" / "twice.py")]
