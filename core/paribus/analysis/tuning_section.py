@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from paribus.analysis.formatting import MAX_VALUES, plural
+from paribus.analysis.formatting import MAX_VALUES, percent, plural
+from paribus.analysis.sensitivity import Sensitivity, sensitivities
 from paribus.analysis.table import Section
 from paribus.errors import join_names
 from paribus.planning.plan import Plan
 from paribus.planning.settings import BEST, SAME
 from paribus.planning.tuning import Candidate, VariantTuning, format_cell, pending_notes
 from paribus.studies.designs import format_value
+
+ALPHA: Final = 0.05  # of the intervals of sensitivities, each by itself
 
 
 def tuning_sections(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
@@ -24,12 +27,14 @@ def tuning_sections(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> Ite
     seeds = f"{plural(len(tune.seeds), 'seed')} of {owner} ({join_names(tune.seeds, 4)})"
     cost = _cost(plan, records)
     pending = tuple(pending_notes(plan.tuned))
+    sensitive = sensitivities(plan.tuned, tune.values, ALPHA)
     yield Section(
         key="tuning",
         title=f"tuned: {join_names(tune.values)}",
         lines=(
             f"`{SAME}`: every variant with its own values; `{BEST}`: each with the values chosen here.",
             *(_choice_text(variant_tuning, plan) for variant_tuning in plan.tuned),
+            *_sensitivity_lines(sensitive, plan),
             *pending,
             _cost_text(cost, seeds),
         ),
@@ -37,6 +42,7 @@ def tuning_sections(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> Ite
             "seeds": list(tune.seeds),
             **cost,
             "choices": [_choice_json(variant_tuning) for variant_tuning in plan.tuned],
+            "sensitivity": [it.to_json() for it in sensitive],
         },
         ok=plan.is_complete and not any(candidate.failed for tuned in plan.tuned for candidate in tuned.candidates),
     )
@@ -54,6 +60,27 @@ def _choice_text(tuned: VariantTuning, plan: Plan) -> str:
         return f"{label}: default {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
     edge = f"; best at the edge of the tried values: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
     return f"{label}: best at {format_cell(chosen.cell)}{', the default' if is_default else ''} ({alternatives}){edge}"
+
+
+def _sensitivity_lines(sensitive: Sequence[Sensitivity], plan: Plan) -> Iterator[str]:
+    """Yield what a wrong choice costs each variant, and what that is."""
+    if not sensitive or plan.study.tune is None:
+        return
+    for item in sensitive:
+        label = ", ".join(filter(None, (item.variant, plan.setting(item.setting).label)))
+        text = f"{item.value:.3g}{_ends(item.low, item.high)}"
+        if item.against_baseline is not None:
+            difference, low, high = item.against_baseline
+            text += f", {difference:+.3g}{_ends(low, high)} against the baseline"
+        yield f"{label}: sensitivity to {next(iter(plan.study.tune.values))} {text}"
+    yield (
+        "Sensitivity is how much worse the metric is on average over the tried values than at the best of them, with "
+        f"an interval of {percent(1 - ALPHA)} over the seeds of the tuning."
+    )
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
 
 
 def _candidate_text(candidate: Candidate) -> str:

@@ -193,6 +193,8 @@ def _worth() -> Schema:
 
 
 def _tuning() -> Schema:
+    from paribus.analysis.sensitivity import Sensitivity
+
     counts = dict.fromkeys(("diverged", "failed", "pending"), _COUNT)
     choice = _record(
         {
@@ -205,7 +207,8 @@ def _tuning() -> Schema:
         }
     )
     costs = {"trials": _COUNT, "records": _COUNT, "total_flops": _NUMBER, "seconds": _PLAIN[float]}
-    return _record({"seeds": _list(_COUNT), **costs, "choices": _list(choice)})
+    sensitivity = _list(_record(_fields(Sensitivity)))
+    return _record({"seeds": _list(_COUNT), **costs, "choices": _list(choice), "sensitivity": sensitivity})
 
 
 # --- other commands ---

@@ -23,7 +23,7 @@ STUDIES: dict[str, Mapping[str, Any]] = {
     "leave-one-out": {"design": "leave-one-out", "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
     "grid": {"design": "grid", "exclude": [{"attention": "mqa"}], "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
     "scales": {"scales": {name.replace("=", "-"): change for name, change in SIZES.items()}},
-    "tune": {"tune": {"optimizer.lr": [0.001, 0.002], "seeds": 1}},
+    "tune": {"tune": {"optimizer.lr": [0.001, 0.002, 0.004], "seeds": 2}},
     "match": {"match": [None, {"on": "params", "by": "feedforward.expand"}]},
     "match on time": {"match": {"on": "time", "by": "feedforward.expand"}},
     "stages": {"stages": STAGES},
