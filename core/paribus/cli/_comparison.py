@@ -28,6 +28,12 @@ strict_option: Final = click.option(
     is_flag=True,
     help="Refuse pairs of trials on different processor models or numbers of threads, which are only marked otherwise.",
 )
+notes_option: Final = click.option(
+    "--notes",
+    "with_notes",
+    is_flag=True,
+    help="Explain the table: what its verdicts hold for, and how it was measured.",
+)
 _Command = TypeVar("_Command", bound=Callable[..., int])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from paribus.cli._comparison import Output, output_options, strict_option, usage_error
+from paribus.cli._comparison import Output, notes_option, output_options, strict_option, usage_error
 from paribus.cli.console import Session, note, out, store_option
 
 
@@ -22,8 +22,11 @@ from paribus.cli.console import Session, note, out, store_option
     metavar="FOLDER",
     help="Write the table and the metrics of each trial to FOLDER.",
 )
+@notes_option
 @click.pass_obj
-def verb(session: Session, study: str, store: Path, strict: bool, output: Output, results: Path | None) -> int:
+def verb(
+    session: Session, study: str, store: Path, strict: bool, output: Output, results: Path | None, with_notes: bool
+) -> int:
     """Print the verdict of each variant of a study.
 
     `paribus compare quickstart`
@@ -48,7 +51,7 @@ def verb(session: Session, study: str, store: Path, strict: bool, output: Output
         about = leading_comment(locate_study(study, session.index())[0])
         note("written: " + ", ".join(map(str, write_results(planned, table, results, about))))
     printers = {
-        "text": lambda: show_table(table, columns=output.columns),
+        "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes),
         "markdown": lambda: out(markdown(table, columns=output.columns)),
     }
     grid = partial(study_grid, table, output.columns if output.format == "latex" else None)  # CSV chooses among numbers

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from paribus.analysis.verdicts import Better
-from paribus.cli._comparison import Output, output_options
+from paribus.cli._comparison import Output, notes_option, output_options
 from paribus.cli.console import out
 
 
@@ -20,8 +20,11 @@ from paribus.cli.console import out
     "--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True, help="Better values."
 )
 @click.option("--margin", type=float, help="Difference that is negligible; default: none.")
+@notes_option
 @output_options
-def verb(file: Path, metric: str, baseline: str, better: Better, margin: float | None, output: Output) -> int:
+def verb(
+    file: Path, metric: str, baseline: str, better: Better, margin: float | None, output: Output, with_notes: bool
+) -> int:
     """Print the verdict of each variant in a table of numbers, whatever program they come from.
 
     `paribus compare-values results.csv --margin 0.01`
@@ -37,7 +40,7 @@ def verb(file: Path, metric: str, baseline: str, better: Better, margin: float |
 
     table = compare_values(file, metric=metric, baseline=baseline, better=better, margin=margin)
     printers = {
-        "text": lambda: show_table(table, columns=output.columns),
+        "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes),
         "markdown": lambda: out(markdown(table, columns=output.columns)),
     }
     grid = partial(study_grid, table, output.columns if output.format == "latex" else None)

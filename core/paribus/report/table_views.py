@@ -30,6 +30,7 @@ from paribus.analysis.formatting import (
     format_difference,
     format_number,
     percent,
+    plural,
     refuse_unknown_columns,
     row_cells,
     row_decimals,
@@ -152,6 +153,27 @@ def answer(table: Table, row: Row) -> str:
 def table_title(table: Table) -> str:
     stage = f" after {clean(table.stage)}" if table.stage else ""
     return f"{clean(table.study)}: {clean(table.metric)}{stage}, {table.better} is better"
+
+
+def without_captions(table: Table) -> Table:
+    """Return a table with one line in place of the captions of all settings and families."""
+    tables = table.settings
+    rows = [row for part in tables for row in part.rows]
+    decided = plural(sum(row.low is not None for row in rows), "verdict")
+    line = (
+        f"{decided} {holding(rows)} together with {percent(1 - table.alpha)} confidence, for other seeds only; "
+        "`paribus compare --notes` explains the table"
+    )
+    short = [
+        replace(
+            part,
+            caption=(line,),
+            families=tuple(replace(family, caption=()) for family in part.families),
+            other_settings=(),
+        )
+        for part in tables
+    ]
+    return replace(short[0], other_settings=tuple(short[1:]))
 
 
 def table_remarks(table: Table) -> Sequence[tuple[str, Sequence[str]]]:

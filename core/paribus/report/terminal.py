@@ -238,9 +238,12 @@ def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
     return file.getvalue()
 
 
-def show_table(table: Table, console: Console | None = None, columns: Columns = None) -> None:
-    """Print a table, with these columns or all and a plot."""
-    print_parts(partial(_parts, table, columns=columns), console)
+def show_table(
+    table: Table, console: Console | None = None, columns: Columns = None, *, with_notes: bool = False
+) -> None:
+    """Print a table, with these columns or all and a plot, and with its captions or one line in their place."""
+    shown = table if with_notes else table_views.without_captions(table)
+    print_parts(partial(_parts, shown, columns=columns), console)
 
 
 def table_text(table: Table, width: int, *, color: bool = False) -> str:

@@ -26,7 +26,7 @@ from paribus.specs.json_schema import (
     list_of,
     spec_keys,
 )
-from paribus.specs.program_spec import PROGRAM
+from paribus.specs.program_spec import EFFECTS, PROGRAM
 from paribus.studies import study_keys
 from paribus.studies.designs import NAME
 from paribus.studies.parse_options import MAX_TUNING_SEEDS, MIN_SCALES, PRESET, SCALE_NAME, logger_options
@@ -39,6 +39,7 @@ _WORDS: Final = rf"(?:{'|'.join((*fields.KEYS, *fields.META))})(?:\.|$)"
 _WHEN: Final[Schema] = {"$ref": "#/$defs/when"}
 _METRIC: Final[Schema] = {"type": "string", "pattern": f"^(?:{study_keys.METRIC[0]})$"}
 _FILE: Final[Schema] = {"type": "string", "pattern": r"/|\.ya?ml$"}
+_PLUGINS: Final[Schema] = {"type": "array", "items": TEXT, "description": "plugins that the file needs"}
 _FRACTION: Final = any_of(
     {"type": "string", "pattern": r"^(1/[0-9]+|0?\.[0-9]+)$"},
     {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
@@ -99,6 +100,7 @@ def _study(keys: SpecKeys, preset: Schema, stage: str) -> Schema:
 def _program_study() -> Schema:
     """Return the schema of a study of a program, whose options are free."""
     options: Schema = {"type": "object", "propertyNames": {"not": {"pattern": rf"^(?:{'|'.join(RESERVED)})(?:\.|$)"}}}
+    effect: Schema = {"enum": list(EFFECTS)}
     sections: dict[str, Schema] = {
         "base": options,
         "vary": {**options, "additionalProperties": _axis({}, when={"type": "object"})},
@@ -106,6 +108,7 @@ def _program_study() -> Schema:
         "changes": {"type": "array", "items": options},
         "exclude": {"type": "array", "items": {"type": "object", "properties": {REASON: TEXT}}},
         "scales": _scales(None, options),
+        "effects": {"type": "object", "additionalProperties": any_of(effect, list_of(effect))},
         "tune": {**options, "properties": {"seeds": _seeds(MAX_TUNING_SEEDS)}, "additionalProperties": list_of({})},
     }
     return block_schema(group_options(study_keys.ProgramKeys), in_spec=False, **_common(), **sections)
@@ -115,13 +118,12 @@ def _common() -> dict[str, Schema]:
     """Return the schemas of keys of every study whose declarations do not describe their values."""
     stop = block_schema(group_options(study_keys.Stop), in_spec=False)
     when = {"enum": stop["properties"]["when"]["enum"]}
-    return {"fraction": _FRACTION, "seeds": _seeds(MAX_SEEDS), "stop": any_of(stop, when)}
+    return {"fraction": _FRACTION, "seeds": _seeds(MAX_SEEDS), "stop": any_of(stop, when), "plugins": _PLUGINS}
 
 
 def _meta(preset: Schema) -> dict[str, Schema]:
     version = {"const": fields.SCHEMA, "description": "version of the format of specs"}
-    plugins = {"type": "array", "items": TEXT, "description": "plugins that the spec needs"}
-    return {PRESET: {**preset, "description": "spec that this one changes"}, "paribus": version, "plugins": plugins}
+    return {PRESET: {**preset, "description": "spec that this one changes"}, "paribus": version, "plugins": _PLUGINS}
 
 
 def _seeds(limit: int) -> Schema:

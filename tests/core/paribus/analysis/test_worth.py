@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paribus.analysis.p_values import interval, summarise
+from paribus.analysis.verdicts import Better
 from paribus.analysis.worth import Multiplier, multiplier, trend
 
 BUDGETS = (0.5, 0.71, 1.0, 1.41, 2.0)
@@ -19,16 +20,16 @@ def curve(budget: float) -> float:
     return 2 + math.pow(budget, -0.3)
 
 
-def exact(budgets: dict[float, float], variant: float, better: str = "lower") -> Multiplier | None:
+def exact(budgets: dict[float, float], variant: float, better: Better = "lower") -> Multiplier | None:
     """Return the multiplier of values without noise."""
     values = {budget: dict.fromkeys(range(3), value) for budget, value in budgets.items()}
-    return multiplier(values, dict.fromkeys(range(3), variant), better=better, alpha=0.05)  # type: ignore[arg-type]
+    return multiplier(values, dict.fromkeys(range(3), variant), better=better, alpha=0.05)
 
 
 @given(
     st.floats(0.55, 1.9), st.sampled_from(["lower", "higher"]), st.sampled_from([BUDGETS, (0.5, 1.0, 2.0), (0.5, 2.0)])
 )
-def test_without_noise_a_parabola_is_met_exactly(true: float, better: str, budgets: tuple[float, ...]) -> None:
+def test_without_noise_a_parabola_is_met_exactly(true: float, better: Better, budgets: tuple[float, ...]) -> None:
     def metric(budget: float) -> float:
         bend = 0.2 if len(budgets) > 2 else 0.0  # two budgets have a line
         return (1 if better == "lower" else -1) * (3 - math.log(budget) + bend * math.log(budget) ** 2)

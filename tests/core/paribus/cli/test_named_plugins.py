@@ -71,7 +71,7 @@ ARGUMENTS = {
 OPTIONS = {"run": ["--plan", "--no-timing"], "convert": ["-o", "converted"]}
 READ_NONE = {
     "bench", "compare-benchmarks", "compare-trials", "compare-values", "conform", "explain", "list", "new-plugin",
-    "plugins",
+    "plugins", "schema",
 }  # fmt: skip
 
 

@@ -142,9 +142,13 @@ def test_an_ascii_terminal_gets_ascii(table: Table, width: int) -> None:
 
 def test_printed_text_equals_rendered_text(table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "90")
-    show_table(table)
+    show_table(table, with_notes=True)
     printed = capsys.readouterr().out
     assert printed == table_text(table, 90)
+    show_table(table)
+    shorter = capsys.readouterr().out
+    assert len(shorter) < len(printed)
+    assert "--notes" in shorter
     assert not re.search(r" $", printed, re.MULTILINE)
 
 

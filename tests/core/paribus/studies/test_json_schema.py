@@ -75,6 +75,8 @@ ACCEPTED = [
     "loggers: csv",
     "loggers: [{name: csv, flush_logs_every_n_steps: 10}]",
     "launcher: {name: local}\ntimeout: 60",
+    "budget: {steps: 3}\nworth: [0.5, 2]",
+    "plugins: [paribus]",
     STAGES,
     f"{STAGES}\nvary: {{finetune.optimizer.lr: [1.0e-4], finetune.from: [null]}}",
     "stages: {pretrain: {objective: mlm}, finetune: {from: {name: pretrain, vocabulary: new}, tasks: "
@@ -138,6 +140,8 @@ REFUSED = [
     "loggers: {name: csv, flush: 3}",
     "launcher: slrum",
     "timeout: soon",
+    "worth: [fast]",
+    "plugins: {a: b}",
     "exclude: [{atention: mqa}]\ndesign: grid",
 ]
 PROGRAM_ACCEPTED = [
@@ -146,6 +150,9 @@ PROGRAM_ACCEPTED = [
     "tune: {lr: [0.1], seeds: 2}",
     "scales: {s: {width: 8}, m: {width: 16}}",
     "metric: {name: loss, from: stdout, pattern: 'loss ([0-9.]+)'}",
+    "base: {dropout: 0.1, steps: 9}\nworth: {option: steps, factors: [0.5, 2]}",
+    "effects: {dropout: batches}",
+    "effects: {dropout: [batches, budget]}",
 ]
 PROGRAM_REFUSED = [
     "metric: loss",
@@ -155,6 +162,8 @@ PROGRAM_REFUSED = [
     "inputs: {a: b}",
     "vary: {dropout: 0.1}",
     "vary: {seed: [1]}",
+    "effects: {dropout: speed}",
+    "worth: [2]",
 ]
 
 
