@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, final
 
-from paribus.errors import ParibusError, Problem
+from paribus.errors import ParibusError, Problem, SpecError
 from paribus.planning.identity import CanonicalCache, ComponentCode, SeededIdentity
 from paribus.planning.settings import BudgetMatch, Excluded
 from paribus.program.command import SEED
 from paribus.program.input_files import ProgramCode
 from paribus.registry import Index
+from paribus.specs.diff import covered
 from paribus.specs.resolve import ReadingCache, check
 from paribus.specs.tree import Tree, flatten, get_path
 from paribus.storage.saved_model import reading
 from paribus.storage.store import Trial
-from paribus.studies.budgets import Budget, budget_changes, budget_cuts
+from paribus.studies.budgets import budget_changes, budget_cuts
 from paribus.studies.designs import BASELINE, DESIGNS, Change, Variant, baseline, effective_changes
 from paribus.studies.parse_vary import ExclusionFilter, idle_levels
 from paribus.studies.stages import SINGLE_STAGE, Stage, key_in_stage
@@ -53,11 +54,13 @@ def resolve(
             study.base.data, dict(study.base.locations), list(study.base.problems)
         )  # `put` copies what it changes
         stage.put(tree)
+        keys = {key: key_in_stage(key, stage, study.stages) for key, _ in (*variant.changes, *changes)}
         for key, value in (*variant.changes, *changes):
-            stage_key = key_in_stage(key, stage, study.stages)
-            if stage_key is not None:
+            if (stage_key := keys[key]) is not None:
                 put_at(tree, stage_key, value, study.location_of(key))
-        _put_budget(study, tree, stage.budget or study.budget, steps.get(stage.name))
+        budget = budget_changes(stage.budget or study.budget, tree, steps.get(stage.name))
+        _check_budget_keys(study, variant, keys, budget)
+        _put_budget(study, tree, budget)
         if stage.parent:
             tree.data = {**tree.data, "from": _source(study, variant, stage, specs[stage.parent])}
         specs[stage.name] = check(tree, index, memory)
@@ -95,11 +98,25 @@ def lineage(study: Study, specs: Mapping[str, Spec]) -> list[Spec]:
     return lineage
 
 
-def _put_budget(study: Study, tree: Tree, budget: Budget, steps: int | None) -> None:
+def _put_budget(study: Study, tree: Tree, budget: Sequence[Change]) -> None:
     """Put the budget and the study's first seed into a spec."""
-    for key, value in budget_changes(budget, tree.data, steps):
+    for key, value in budget:
         put_at(tree, key, value, study.location(("budget",)))
     put_at(tree, "seed", study.seeds[0], study.location(("seeds",)))
+
+
+def _check_budget_keys(
+    study: Study, variant: Variant, keys: Mapping[str, str | None], budget: Sequence[Change]
+) -> None:
+    """Reject a variant that sets a key of the budget, which would replace its value."""
+    for key, value in variant.changes:
+        changed = [path for path, _ in flatten({keys[key]: value})] if keys[key] is not None else []
+        overwritten = next((name for name, _ in budget if any(covered(path, [name]) for path in changed)), None)
+        if overwritten is not None:
+            message = f"`{overwritten}` follows from the study's budget, so that {variant.name} cannot set it"
+            valid = f"a study without `budget`, and `{overwritten}` in its base; or variants without `{overwritten}`"
+            location = study.location_of(key)
+            raise SpecError(Problem(code="does-not-fit", path=key, location=location, message=message, valid=valid))
 
 
 def build_trials(
@@ -161,7 +178,7 @@ def build_trials(
                     _matched_values(study, variant, stage, spec, matched, references[stage.name]),
                     stage.name,
                     parent_id,
-                    budget_values=budget_cuts(stage.budget or study.budget, spec),
+                    budget_values=budget_cuts(stage.budget or study.budget, spec, baseline_specs.get(stage.name, {})),
                     baseline_values=baseline_values[key],
                     components=code_hashes.components(resolved[variant.name][stage.name]),
                     effects=study.effects,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 import pytest
 from tests.fixtures.problems import raises_problem
 
+from paribus.analysis.trial_pair import TrialPair
+from paribus.analysis.trials import TrialEntry
 from paribus.errors import SpecError
 from paribus.planning.api import PlannedStudy, study
 from paribus.planning.plan import first_step
 from paribus.registry import Registry
+from paribus.specs.diff import covered, differences
 from paribus.specs.trainer_options import max_seconds
 from paribus.studies.designs import BASELINE
 from paribus.train.spec_costs import flops_per_step
@@ -72,6 +76,59 @@ def test_each_trial_has_the_steps_of_a_budget_of_flops(tiny: MakeSpec, registry:
             assert trial.document()["budget_values"] == trial.budget_values == {"trainer.max_steps": steps}
             assert "trainer.max_steps" not in trial.changes
     assert "budget_values" not in planned(tiny, registry, {"steps": 9}).plan.trials[0].document()
+
+
+BATCHES: dict[str, dict[str, Any]] = {
+    "one at a time": {"vary": {"data.batch": [3], "data": [{"batch": 7}]}},
+    "factorial": {"vary": {"data.batch": [3], "norm": ["rmsnorm"]}, "design": "factorial"},
+    "ladder": {
+        "changes": [{"data.batch": 3}, {"norm": "rmsnorm"}, {"data.batch": 4}],
+        "design": "ladder",
+        "vary": None,
+    },
+    "reference": {"vary": {"dims.heads": [1]}, "base": {"data": {"batch": "${dims.heads}", "validation": 8}}},
+    "stage": {"vary": {"one.data.batch": [3]}, "stages": {"one": {"budget": {"tokens": 999}}, "two": {"from": "one"}}},
+}
+
+
+@pytest.mark.parametrize("unit", ["steps", "tokens", "flops", "seconds"])
+@pytest.mark.parametrize("options", BATCHES.values(), ids=list(BATCHES))
+@pytest.mark.covering(strength=1)
+def test_all_that_differs_between_variants_is_varied_or_follows_from_the_budget(
+    tiny: MakeSpec, registry: Registry, unit: str, options: dict[str, Any]
+) -> None:
+    base = {key: value for key, value in {**tiny(), **options.get("base", {})}.items() if key != "seed"}
+    result = planned(tiny, registry, {unit: FLOPS if unit == "flops" else 2000}, **{**options, "base": base}).plan
+    trials = {(trial.stage, trial.variant): trial for trial in result.trials}.values()
+    entries = [TrialEntry(variant=it.variant, seed=it.seed, trial=it.document()) for it in trials]
+    for pair in itertools.starmap(TrialPair, itertools.permutations(entries, 2)):
+        if len({entry.trial.get("stage") for entry in pair}) == 1:
+            paths = [difference.path for difference in differences(pair.baseline.spec, pair.variant.spec)]
+            assert [path for path in paths if not covered(path, pair.varied | pair.budget_overrides)] == []
+
+
+def test_a_budget_of_tokens_counts_the_tokens_of_a_reference(tiny: MakeSpec, registry: Registry) -> None:
+    base = {**tiny(), "data": {"batch": "${dims.heads}", "validation": 8}}
+    base.pop("seed")
+    for trial in planned(tiny, registry, {"tokens": 2000}, base=base, vary={"dims.heads": [1]}).plan.trials:
+        tokens = trial.spec["data"]["batch"] * trial.spec["dims"]["length"]
+        assert trial.spec["trainer"]["max_steps"] == -(-2000 // tokens)
+
+
+@pytest.mark.parametrize(
+    ("unit", "changes", "key"),
+    [
+        ("tokens", {"trainer.max_steps": 5}, "trainer.max_steps"),
+        ("steps", {"trainer": {"max_steps": 5}}, "trainer.max_steps"),
+        ("seconds", {"trainer.max_time.minutes": 5}, "trainer.max_time"),
+    ],
+)
+def test_a_variant_cannot_set_what_the_budget_sets(
+    tiny: MakeSpec, registry: Registry, unit: str, changes: dict[str, Any], key: str
+) -> None:
+    variants = [{**changes, "norm": "rmsnorm"}]
+    with raises_problem(SpecError, "does-not-fit", key, "budget"):
+        planned(tiny, registry, {unit: 100}, vary=None, variants=variants, design="list")
 
 
 def test_a_smaller_model_takes_more_steps(tiny: MakeSpec, registry: Registry) -> None:
