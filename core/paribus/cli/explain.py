@@ -36,39 +36,43 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
 
     `paribus explain attention.gqa`
 
-    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec (dims, trainer), `study`,
+    TOPIC is a slot (attention), a component (attention.gqa, or gqa), another key of a spec or study (dims, trainer,
+    optimizer.lr, attention.gqa.kv_heads, budget.tokens), `study`,
     `program` (keys of a study of a program), a name of `from paribus import …` (Shape), `masks`, `softmax`, or
     `traits`: those of all slots, or of one (traits.attention).
     """
-    from paribus.registry.class_reader import group_options
-    from paribus.specs import fields
-    from paribus.studies.study_keys import STUDY_OPTIONS, ProgramKeys
+    from paribus.cli.key_options import plain_key, sections
 
-    sections = {
-        "study": tuple(STUDY_OPTIONS.values()),
-        "program": group_options(ProgramKeys),
-        "dims": fields.DIMS,
-        "data": fields.DATA,
-        "freeze": fields.FREEZE_OPTIONS,
-        "dropout": (fields.DROPOUT,),
-        "seed": (fields.SEED,),
-    }
-    if topic in sections:
-        return _section(topic, sections[topic], as_json)
+    topic = plain_key(_ALIASES.get(topic, topic))
+    if topic in sections():
+        return _section(topic, sections()[topic], as_json)
     if topic in KEY_DOCS:
         return _key(topic, as_json)
     index = session.index()
     slot, dot, name = topic.partition(".")
     if slot == TRAITS:
         return _traits(name if dot else None, as_json)
-    topic = _ALIASES.get(topic, topic)
-    if slot not in SLOTS:
-        if topic in public_names() and not any(topic in index.entries[other] for other in SLOTS):
-            return _name(topic, as_json)
-        slot, name = _bare(index, topic, [*SLOTS, *sections, *KEY_DOCS, TRAITS, *_ALIASES])
-    if name or dot:
+    if topic in SLOTS:
+        return _slot(index, topic, as_json)
+    return _component_or_key(index, topic, as_json)
+
+
+def _component_or_key(index: Index, topic: str, as_json: bool) -> int:
+    """Explain a component, with or without its slot, a public name, or a key of a spec or study."""
+    from paribus.cli.key_options import find_options, sections, unknown_key, with_owners
+
+    slot, _, name = topic.partition(".")
+    if slot in SLOTS and name in index.entries[slot]:
         return _component(index.find(slot, name), as_json)
-    return _slot(index, slot, as_json)
+    is_component = any(topic in index.entries[other] for other in SLOTS)
+    if topic in public_names() and not is_component:
+        return _name(topic, as_json)
+    if not is_component and (options := find_options(index, topic)):
+        return _option(topic, with_owners(options), as_json)
+    if "." in topic and (error := unknown_key(index, topic)):
+        raise error
+    found_slot, found_name = _bare(index, topic, [*SLOTS, *sections(), *KEY_DOCS, TRAITS, *_ALIASES])
+    return _component(index.find(found_slot, found_name), as_json)
 
 
 def _traits(slot: str | None, as_json: bool) -> int:
@@ -105,12 +109,28 @@ def _bare(index: Index, topic: str, topics: list[str]) -> tuple[str, str]:
     if slots:
         message, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
         raise SpecError(Problem(code="ambiguous", message=message, valid=valid))
+    from paribus.specs.fields import suggest_key
+
     components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
     message = f'unknown topic "{topic}"'
     valid = f"{join_names(topics, limit=len(topics))}, or slot.name, such as {components[0]}"
     names = [*topics, *components, *(name.partition(".")[2] for name in components), *public_names()]
-    suggestion = closest_match(topic, names)
+    suggestion = suggest_key(topic, names)
     raise SpecError(Problem(code="unknown-topic", message=message, valid=valid, suggestion=suggestion))
+
+
+def _option(key: str, groups: Sequence[tuple[Option, Sequence[str]]], as_json: bool) -> int:
+    """Print the option that a dotted key sets; components whose options are equal share a line."""
+    if as_json:
+        out_json({"topic": key, "options": [{"of": [*names], **to_json(option)} for option, names in groups]})
+        return EXIT_OK
+    out(f"{key}\n")
+    for option, names in groups:
+        for line in wrapped(f"{join_names(names, limit=len(names))}:"):
+            out(line)
+        for line in table(list(_lines((option,), "")), indent=2):
+            out(line)
+    return EXIT_OK
 
 
 def _section(topic: str, options: tuple[Option, ...], as_json: bool) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paribus.errors import StoreError, join_names
+from paribus.schema import Kind, Option
 from paribus.specs.tree import UNREAD, value_text
 from paribus.specs.values import Validator
 from paribus.storage.saved_model import SavedModel, read_model, reading
@@ -15,6 +16,18 @@ _KEYS: Final = ("name", "sha256")  # the keys that `from: FOLDER` resolves to
 _MORE: Final = {"from": ("vocabulary", "learned", "trial"), "teacher": ("vocabulary",)}
 _LEARNED: Final = ("corpus", "tokenizer", "vocabulary")
 VOCABULARIES: Final = {"from": ("kept", "new", "unchecked"), "teacher": ("kept", "unchecked")}
+
+
+def source_options(key: str) -> tuple[Option, ...]:
+    """Return the options of `from` or `teacher` that a spec sets."""
+    kept = Kind("choice", choices=_VOCABULARY[key])
+    return (
+        Option(
+            "name", Kind("str"), "folder of a saved model, or the identity of a trial", required=True, example="gpt"
+        ),
+        Option("sha256", Kind("str", optional=True), "hash of the saved model, for a spec that refuses another one"),
+        Option("vocabulary", kept, "whether the tokenizer is the saved model's", default="kept"),
+    )
 
 
 def resolve_source(validator: Validator, data: Mapping[str, Any], resolved: Mapping[str, Any], key: str) -> Any:

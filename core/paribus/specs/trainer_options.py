@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from paribus.errors import join_names
 from paribus.registry import Index
+from paribus.schema import Kind, Option
 from paribus.specs.fields import (
     COMPILE,
     COMPILE_OPTIONS,
@@ -256,26 +257,49 @@ def _resolve_compile(validator: Validator, value: Any) -> Any:
     return changed or True
 
 
-@lru_cache(maxsize=1)
 def trainer_arguments() -> Mapping[str, str]:
     """Return our own arguments, and those of lightning.Trainer with the first sentence of their documentation.
 
     They are read from its source, since importing it takes seconds. Empty if the source cannot be read; then Lightning
     itself reports unknown arguments.
     """
+    arguments = {option.name: option.doc for option in _lightning_arguments()}
+    return {**OWN_ARGUMENTS, **arguments} if arguments else {}
+
+
+def trainer_options() -> tuple[Option, ...]:
+    """Return our own arguments, and those of lightning.Trainer, whose types are part of their descriptions."""
+    compiled = Kind("any", options=COMPILE_OPTIONS, optional=True)
+    own = (
+        STEPS,
+        Option(COMPILE, compiled, "compile the layers in training: true, false, or options"),
+        *TRAINER_OPTIONS,
+    )
+    names = {option.name for option in own}
+    return (*own, *(option for option in _lightning_arguments() if option.name not in names))
+
+
+@lru_cache(maxsize=1)
+def _lightning_arguments() -> tuple[Option, ...]:
     package = importlib.util.find_spec("lightning")
     if package is None or not package.submodule_search_locations:
-        return {}
+        return ()
     source = Path(package.submodule_search_locations[0], "pytorch", "trainer", "trainer.py")
     with suppress(OSError, SyntaxError):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-                paragraphs = dict(_ARGUMENT.findall(ast.get_docstring(node) or ""))
-                arguments = {
-                    argument.arg: _first_sentence(paragraphs.get(argument.arg, "")) for argument in node.args.kwonlyargs
-                }
-                return {**OWN_ARGUMENTS, **arguments}
-    return {}
+                docs = dict(_ARGUMENT.findall(ast.get_docstring(node) or ""))
+                arguments = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                return tuple(
+                    Option(
+                        argument.arg,
+                        Kind("any"),
+                        _first_sentence(docs.get(argument.arg, "")),
+                        default=ast.literal_eval(default) if default is not None else None,
+                    )
+                    for argument, default in arguments
+                )
+    return ()
 
 
 def _first_sentence(text: str) -> str:

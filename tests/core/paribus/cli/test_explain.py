@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
+from omegaconf import OmegaConf
 
 import paribus
 from paribus.cli import explain
+from paribus.cli.key_options import find_options, plain_key, sections
 from paribus.cli.slot_contract import name_contract, public_names, slot_contract, trait_tables
 from paribus.hookspecs import SLOTS
 from paribus.registry import index
 from paribus.registry.class_reader import slot_class
 from paribus.specs.fields import KEYS
 from paribus.specs.trainer_options import trainer_arguments
+from paribus.specs.tree import flatten
 
 Cli = Callable[..., Any]
 
@@ -151,6 +154,43 @@ def test_every_key_of_a_spec_is_explained(cli: Cli, key: str) -> None:
     assert cli("explain", key).out.startswith(f"{key}\n\n")
 
 
+@pytest.mark.parametrize(
+    ("key", "lines"),
+    [
+        ("optimizer.weight_decay", ["optimizer.adamw, optimizer.stable-adamw:", "(a number; ≥ 0; default 0.01)"]),
+        ("attention.gqa.kv_heads", ["attention.gqa:", "(a whole number; ≥ 1; divides dims.heads; default 2)"]),
+        ("parts.decoder.cross.attention.scores.soft_cap", ["attention.mha", "(a number, or null; > 0; default null)"]),
+        ("feedforward.expert.inner", ["feedforward.moe.expert=glu", "(a whole number, or null"]),
+        ("trainer.compile.mode", ["trainer:", "reduce-overhead"]),
+        ("trainer.precision", ["Double precision"]),
+        ("metric.margin", ["metric, metric of a program:", "(a number, or null; > 0"]),
+        ("vary", ["study, program:", "values to try"]),
+    ],
+)  # fmt: skip
+def test_a_dotted_key_is_explained_with_type_default_limits_and_components(
+    cli: Cli, key: str, lines: list[str]
+) -> None:
+    result = cli("explain", key)
+    assert result.code == 0
+    assert [line for line in lines if line not in result.out] == []
+    assert all(option["of"] for option in json.loads(cli("explain", key, "--json").out)["options"])
+
+
+@pytest.mark.parametrize("preset", ["gpt-tiny", pytest.param(None, marks=pytest.mark.thorough)])
+def test_every_key_of_a_resolved_spec_has_an_explanation(preset: str | None) -> None:
+    specs = [paribus.spec(name) for name in ([preset] if preset else index().presets)]
+    keys = {plain_key(path) for spec in specs for path, _ in flatten(OmegaConf.to_container(spec))}
+    known = {*SLOTS, *explain._KEYS, *sections()}
+    assert [key for key in sorted(keys) if key not in known and not find_options(index(), key)] == []
+
+
+def test_every_option_is_found_by_its_dotted_key() -> None:
+    for slot, entries in index().entries.items():
+        for name, entry in entries.items():
+            for option in entry.options:
+                assert (f"{slot}.{name}", option) in find_options(index(), f"{slot}.{option.name}")
+
+
 def test_the_trainer_is_explained_with_the_arguments_of_lightning(cli: Cli) -> None:
     result = cli("explain", "trainer").out
     assert "accumulate_grad_batches" in result
@@ -165,8 +205,11 @@ def test_the_trainer_is_explained_with_the_arguments_of_lightning(cli: Cli) -> N
     [
         ("Shpe", "unknown-topic", '"Shpe"; did you mean "Shape"?'),
         ("gqaa", "unknown-topic", '"gqaa"; did you mean "gqa"?'),
-        ("attention.gqaa", "unknown-component", '"gqaa"; did you mean "gqa"?'),
+        ("attention.gqaa", "unknown-component", 'did you mean "gqa"?'),
         ("attention.", "unknown-component", '""'),
+        ("attention.heads", "unknown-component", 'did you mean "dims.heads"?'),
+        ("dims.widht", "unknown-topic", 'did you mean "width"? valid: groups, head_width'),
+        ("lr", "unknown-topic", 'did you mean "optimizer.lr"?'),
         ("none", "ambiguous", "position.none, norm.none"),
         ("atention.gqa", "unknown-topic", '"atention.gqa"'),
     ],
