@@ -20,7 +20,7 @@ VOCABULARIES: Final = {"from": ("kept", "new", "unchecked"), "teacher": ("kept",
 
 def source_options(key: str) -> tuple[Option, ...]:
     """Return the options of `from` or `teacher` that a spec sets."""
-    kept = Kind("choice", choices=_VOCABULARY[key])
+    kept = Kind("choice", choices=VOCABULARIES[key])
     return (
         Option(
             "name", Kind("str"), "folder of a saved model, or the identity of a trial", required=True, example="gpt"

@@ -119,7 +119,7 @@ class Validator:
         if kind.name == "group":
             if isinstance(raw, str) and any(field.name == "name" for field in kind.options):
                 raw = {"name": raw}  # as of a component
-            mapping = self.as_mapping(raw, keys, join_names(field.name for field in kind.options))
+            mapping = self.as_mapping(raw, keys, _group_text(option, kind))
             defaults = (
                 option.default if isinstance(option.default, Mapping) else {}
             )  # may differ from the fields' defaults
@@ -199,6 +199,13 @@ class Validator:
         elif (mapping := self.as_mapping(node, keys, valid)) is not None and mapping["name"] is not UNREAD:
             self.add_error("wrong-type", (*keys, "name"), f"expected a name, got {value_text(mapping['name'])}", valid)
         return None
+
+
+def _group_text(option: Option, kind: Kind) -> str:
+    """Return the options of a group, with an example if some are required."""
+    required = {field.name: field.example for field in kind.options if field.required}
+    example = f", such as {replace(option, example=required).example_text}" if required else ""
+    return join_names(field.name for field in kind.options) + example
 
 
 def plain_value(kind: Kind, raw: Any) -> Any:

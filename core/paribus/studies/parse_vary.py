@@ -9,7 +9,8 @@ from typing import Any, Final, final
 
 from paribus.errors import Problem, join_names
 from paribus.specs.diff import MISSING, holds
-from paribus.specs.tree import Keys, get_path, join_keys, value_text
+from paribus.specs.program_spec import PROGRAM
+from paribus.specs.tree import UNREAD, Keys, get_path, join_keys, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import (
     BASELINE,
@@ -32,6 +33,7 @@ AXIS_KEYS: Final = {"values", "when"}
 VALUE_KEYS: Final = {"value", "when"}
 WHEN_EXAMPLE: Final = "attention.window: {values: [8, 16], when: {attention: restricted}}"
 KEYS: Final = ("vary", "variants", "changes")
+MAX_AXES: Final = 6  # of an example
 REFUSES_CONDITIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("one-at-a-time", "ladder", "leave-one-out"), "has no combinations, so `when` would be ignored"),
     "factorial": "needs independent factors: put two changes that only go together into one",
@@ -51,6 +53,41 @@ def parse_variation(validator: Validator, keys: CommonKeys) -> Variation:
     if keys.design and keys.fraction is not None:
         varied = replace(varied, fraction=_parse_fraction(validator, keys.fraction, keys.design, varied))
     return varied
+
+
+def check_sections(validator: Validator, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Report a `vary` or `tune` that is no mapping, with the mapping that was meant; return both without it."""
+    readable = {key: data[key] for key in ("vary", "tune") if key in data}
+    for key, value in readable.items():
+        if value is not None and value is not UNREAD and not isinstance(value, Mapping):
+            message = f"expected a mapping of keys to the values to try, got {value_text(value)}"
+            meant = _meant_axes(validator, data, value) or STUDY_OPTIONS[key].example
+            example = replace(STUDY_OPTIONS[key], example=meant).example_text
+            validator.add_error("wrong-type", (key,), message, f"a mapping, such as {example}")
+            readable[key] = UNREAD
+    return readable
+
+
+def _meant_axes(validator: Validator, data: Mapping[str, Any], value: Any) -> dict[str, list[Any]]:
+    """Return the axes that a list or a text names: `[attention, norm=rmsnorm, {dims.heads: 8}]`."""
+    entries, is_program = validator.index.entries, PROGRAM in data
+    axes: dict[str, list[Any]] = {}
+    for item in value[:MAX_AXES] if isinstance(value, list) else [value]:
+        pairs = item if isinstance(item, Mapping) else {item: None} if isinstance(item, str) else {}
+        for key, values in pairs.items():
+            name, equals, choice = str(key).partition("=")
+            slot, dot, component = name.partition(".")
+            if values is not None:
+                axes.setdefault(name, []).extend(values if isinstance(values, list) else [values])
+            elif equals:
+                axes.setdefault(name, []).append(choice)
+            elif not is_program and component in entries.get(slot, ()):
+                axes.setdefault(slot, []).append(component)
+            elif not is_program and name in entries:
+                axes[name] = (STUDY_OPTIONS["vary"].example.get(name) or [*entries[name]])[:2]
+            elif is_program or dot:
+                axes[name] = ["…", "…"]
+    return axes
 
 
 def varied_keys(varied: Variation) -> list[tuple[Keys, str]]:
@@ -263,7 +300,9 @@ def parse_axis(validator: Validator, axis: Any, keys: Keys) -> tuple[list[Any], 
         axis, keys = axis["values"], (*keys, "values")
     if not isinstance(axis, list) or not axis:
         message = f"expected a list of values, got {value_text(axis)}"
-        validator.add_error("wrong-type", keys, message, f"[a, b], or with a condition: {WHEN_EXAMPLE}")
+        meant = [axis] if axis else ["…", "…"]
+        example = replace(STUDY_OPTIONS["vary"], name=join_keys(keys), example=meant).example_text
+        validator.add_error("wrong-type", keys, message, f"{example}, or with a condition: {WHEN_EXAMPLE}")
         return [], []
     values: list[Any] = []
     whens: list[When] = []

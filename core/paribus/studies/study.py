@@ -46,7 +46,14 @@ from paribus.studies.parse_program import (
     program_base,
     program_metric,
 )
-from paribus.studies.parse_vary import Exclusion, null_keys, parse_exclusions, parse_variation, varied_keys
+from paribus.studies.parse_vary import (
+    Exclusion,
+    check_sections,
+    null_keys,
+    parse_exclusions,
+    parse_variation,
+    varied_keys,
+)
 from paribus.studies.stages import (
     SINGLE_STAGE,
     Stage,
@@ -123,7 +130,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     validator = Validator(tree, index)
     if PROGRAM in tree.data:
         return _read_program_study(name, validator), validator.problems
-    keys = read_block(validator, StudyKeys, _long_forms(tree.data))
+    keys = read_block(validator, StudyKeys, _long_forms({**tree.data, **check_sections(validator, tree.data)}))
     check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     stages = parse_stages(validator, keys.stages)
@@ -177,7 +184,7 @@ def _parse_worth(validator: Validator, keys: StudyKeys) -> Worth | None:
 def _read_program_study(name: str, validator: Validator) -> Study:
     """Return the readable part of a study of a program."""
     data = validator.tree.data
-    keys = read_block(validator, ProgramKeys, {**data, **_long_stop(data)})
+    keys = read_block(validator, ProgramKeys, {**data, **_long_stop(data), **check_sections(validator, data)})
     check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     places = varied_keys(varied)

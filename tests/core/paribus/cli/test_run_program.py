@@ -242,6 +242,7 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
         ({"worth": {"option": "steps", "factors": [2]}}, "`steps` has no positive number in `base`"),
         ({"worth": {"option": "attention", "factors": [0]}}, "must be > 0"),
         ({"vary": None}, "varies nothing"),
+        ({"vary": ["lr"]}, "vary: {lr: […, …]}"),
     ],
 )
 def test_a_wrong_study_is_one_clear_error(

@@ -55,6 +55,17 @@ FAULTS = [
     ("base of a wrong kind", "base: [1]", "missing", ("base", "a list")),
     ("no such preset", "base: encodr-tiny", "unknown-preset", ("encodr-tiny", "encoder-tiny")),
     ("axis that is no list", "vary: {attention: mqa}", "wrong-type", ("vary.attention", "mqa")),
+    (
+        "axes as a list",
+        "vary: [attention, norm=rmsnorm]",
+        "wrong-type",
+        ("vary: {attention: [mqa, gqa], norm: [rmsnorm]}",),
+    ),
+    ("axes as mappings", "vary: [{norm: rmsnorm}, [3]]", "wrong-type", ("vary: {norm: [rmsnorm]}",)),
+    ("axes as a text", "vary: attention.mqa", "wrong-type", ("vary (study.yaml:6)", "vary: {attention: [mqa]}")),
+    ("axes that nothing names", "vary: 3", "wrong-type", ("the number 3", "vary: {attention: [mqa, gqa]}")),
+    ("tuned values as a list", "tune: [optimizer.lr]", "wrong-type", ("tune: {optimizer.lr: […, …]}",)),
+    ("a match as a text", "match: params", "wrong-type", ("match: {on: params, by: feedforward.expand}",)),
     ("empty axis", "vary: {attention: []}", "wrong-type", ("vary.attention",)),
     (
         "a variant without a name",
