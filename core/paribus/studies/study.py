@@ -19,7 +19,6 @@ from paribus.registry.component_index import NAME
 from paribus.specs.key_blocks import read_block
 from paribus.specs.load import apply_preset, load, set_path
 from paribus.specs.named_plugins import check_plugins
-from paribus.specs.program_spec import PROGRAM
 from paribus.specs.tree import Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.storage.atomic import digest
@@ -62,6 +61,7 @@ from paribus.studies.stages import (
     parse_stages,
 )
 from paribus.studies.study_keys import Match, Metric, ProgramKeys, StudyKeys
+from paribus.studies.study_kind import known_keys
 from paribus.studies.task_metrics import parse_metrics, with_first_name
 
 FILE = "study.yaml"
@@ -128,9 +128,10 @@ def parse_study(name: str, tree: Tree, index: Index) -> Study:
 def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem]]:
     """Return the readable part of a study, and every problem of its keys."""
     validator = Validator(tree, index)
-    if PROGRAM in tree.data:
-        return _read_program_study(name, validator), validator.problems
-    keys = read_block(validator, StudyKeys, _long_forms({**tree.data, **check_sections(validator, tree.data)}))
+    data, is_program = known_keys(validator, tree.data)
+    if is_program:
+        return _read_program_study(name, validator, data), validator.problems
+    keys = read_block(validator, StudyKeys, _long_forms({**data, **check_sections(validator, data)}))
     check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)
     stages = parse_stages(validator, keys.stages)
@@ -143,7 +144,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     scales = parse_scales(validator, keys.scales)
     check_scale_keys(validator, scales, places, stages)
     load_base = partial(_load_base, validator, index, keys)
-    metrics = parse_metrics(validator, keys, stages, tree.data.get("metric") or {})
+    metrics = parse_metrics(validator, keys, stages, data.get("metric") or {})
     study = Study(
         name=keys.name or name,
         base=load_base(keys.base, "base"),
@@ -181,9 +182,8 @@ def _parse_worth(validator: Validator, keys: StudyKeys) -> Worth | None:
     return Worth(factors) if factors else None
 
 
-def _read_program_study(name: str, validator: Validator) -> Study:
+def _read_program_study(name: str, validator: Validator, data: Mapping[str, Any]) -> Study:
     """Return the readable part of a study of a program."""
-    data = validator.tree.data
     keys = read_block(validator, ProgramKeys, {**data, **_long_stop(data), **check_sections(validator, data)})
     check_plugins(validator, keys.plugins or [], "study")
     varied, seeds = parse_variation(validator, keys), parse_seeds(validator, keys.seeds, ("seeds",), 0, MAX_SEEDS)

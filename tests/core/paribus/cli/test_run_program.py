@@ -254,6 +254,26 @@ def test_a_wrong_study_is_one_clear_error(
     assert "bug" not in result.err
 
 
+@pytest.mark.parametrize(
+    ("key", "changes", "message"),
+    [
+        ("program", {"programm": "python train.py"}, 'unknown key "programm"; did you mean "program"?'),
+        ("program", {"Program": "python train.py"}, 'did you mean "program"?'),
+        ("program", {}, "`program` is missing"),
+        ("seeds", {"bugdet": {"steps": 3}}, 'unknown key "bugdet": only studies of models'),
+        ("seeds", {"input": ["train.py"]}, 'did you mean "inputs"?'),
+    ],
+)
+def test_a_misspelt_key_of_either_kind_of_study_is_the_only_error(
+    cli: Cli, write: Callable[..., str], key: str, changes: dict[str, Any], message: str
+) -> None:
+    study = Path(write(**changes))
+    study.write_text(json.dumps({name: value for name, value in json.loads(study.read_text()).items() if name != key}))
+    result = cli("check", str(study))
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
+    assert message in result.err
+
+
 @pytest.mark.thorough
 def test_a_variant_that_halves_the_steps_is_worth_twice_the_compute(cli: Cli, write: Callable[..., str]) -> None:
     script = """

@@ -50,6 +50,7 @@ def test_a_base_may_be_a_name_with_overrides_and_dotted_keys(tmp_path: Path, plu
 
 FAULTS = [
     ("unknown key", "sedes: 5", "unknown-key", ("sedes", "study.yaml", "seeds")),
+    ("a key of a program", "inptus: [a]", "unknown-key", ("inptus", "only studies of a program have `inputs`")),
     ("unknown design", "design: onee-at-a-time", "unknown-design", ("one-at-a-time, grid, list",)),
     ("no base", "base: null", "missing", ("base",)),
     ("base of a wrong kind", "base: [1]", "missing", ("base", "a list")),
