@@ -7,6 +7,7 @@ them, and keeps those that the present code computes as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
 from paribus.planning.identity import identity_of
@@ -63,8 +64,14 @@ def changed_parts(document: Mapping[str, Any], trial: Trial) -> tuple[str, ...]:
     engine = (ENGINE,) if is_engine else ()
     older, current = document.get("components") or {}, planned["components"]
     names = sorted({*older, *current}) if older else ()
-    components = tuple(name.removeprefix(PREFIX) for name in names if older.get(name) != current.get(name))
+    components = tuple(_changed(name, current) for name in names if older.get(name) != current.get(name))
     return (*data, *((*engine, *components) or (CODE,)))
+
+
+def _changed(name: str, current: Mapping[str, str]) -> str:
+    """Return a component or a file that has changed; of a file that is not there, where it is missing."""
+    is_missing = name.startswith(PREFIX) and name not in current
+    return f"{name.removeprefix(PREFIX)} (not in {Path.cwd()})" if is_missing else name.removeprefix(PREFIX)
 
 
 @final

@@ -27,6 +27,7 @@ from paribus.storage.store import Trial
 PREFIX: Final = "input."  # of an input among the hashes of a trial: input.train.py
 VERSION: Final = 1  # of how a program is run and measured: part of the identity
 SKIPPED: Final = frozenset({"__pycache__", ".git", ".hg", ".ipynb_checkpoints"})
+SCRIPTS: Final = frozenset({".py", ".sh", ".R", ".jl", ".js", ".pl", ".rb", ".lua"})
 BLOCK: Final = 1 << 20
 LARGE: Final = 1 << 20  # bytes of a file whose digest is kept, by its size and times
 
@@ -43,6 +44,19 @@ def named_files(command: str, folder: Path, written: str = "") -> list[str]:
         if option == "-m":
             names += [name for name in (f"{top}.py", top) if (folder / name).exists()]
     return [name for name in dict.fromkeys(names) if not fnmatch(os.path.normpath(name), written)]
+
+
+def missing_script(command: str, folder: Path) -> str:
+    """Return the script that a command runs if it is not in the folder, or an empty string.
+
+    It is the first word that ends like a script; the words after it may name files that the program writes.
+    """
+    with suppress(ValueError):  # a quote without its end, which is reported
+        words = (word for word in shlex.split(command) if Path(word).suffix in SCRIPTS and " " not in word)
+        name = next(words, "")
+        if name and not placeholders(name) and not (folder / name).exists():
+            return name
+    return ""
 
 
 def input_problems(inputs: Sequence[str], folder: Path) -> Iterator[tuple[int, str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paribus.errors import closest_match, join_names
 from paribus.program.command import RESERVED, command_problems
-from paribus.program.input_files import input_problems
+from paribus.program.input_files import input_problems, missing_script
 from paribus.program.metric_files import source_problem
 from paribus.specs.load import set_path
 from paribus.specs.program_spec import EFFECTS, PROGRAM
@@ -27,6 +27,7 @@ def parse_program(validator: Validator, keys: ProgramKeys, varied: Sequence[tupl
         names = list(dict.fromkeys(_names(keys, places)))
         for key, message, valid, suggestion in command_problems(keys.program, keys.options, names):
             validator.add_error("bad-template", (key,), message, valid, suggestion)
+        _check_script(validator, keys.program)
     for place, message, valid in input_problems(keys.inputs, Path.cwd()):
         validator.add_error("no-file", ("inputs", place), message, valid)
     metric = keys.metric
@@ -41,6 +42,16 @@ def parse_program(validator: Validator, keys: ProgramKeys, varied: Sequence[tupl
         "inputs": list(keys.inputs),
         "metric": {"name": metric.name, "from": metric.from_, "pattern": metric.pattern},
     }
+
+
+def _check_script(validator: Validator, command: str) -> None:
+    """Report a script that is not in the current folder, and the folder of the study if it is there."""
+    folder, study = Path.cwd(), Path(validator.tree.location((PROGRAM,)).rpartition(":")[0]).parent
+    if name := missing_script(command, folder):
+        is_beside_study = study.resolve() != folder and (study / name).exists()
+        advice = f"cd {study}, where it is" if is_beside_study else "the folder that has it, or an absolute path"
+        message = f"there is no `{name}` in {folder}, where the command runs"
+        validator.add_error("no-file", (PROGRAM,), message, advice)
 
 
 def parse_effects(

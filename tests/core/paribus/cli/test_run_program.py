@@ -217,6 +217,28 @@ def test_verify_keeps_the_records_of_a_script_that_computes_the_same(cli: Cli, w
     assert "differs first in `val_loss` at step 1" in cli("verify", study).out
 
 
+@pytest.mark.parametrize("verb", ["compare", "run"])
+def test_a_script_in_another_folder_is_missing_and_not_changed(
+    cli: Cli, write: Callable[..., str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    study, folder = Path(write()).resolve(), Path("elsewhere").resolve()
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    result = cli(verb, str(study))
+    assert result.code == 2
+    assert f"there is no `train.py` in {folder}" in result.err
+    assert f"cd {study.parent}" in result.err
+
+
+@pytest.mark.thorough
+def test_a_missing_file_of_the_command_is_named_with_its_folder(cli: Cli, write: Callable[..., str]) -> None:
+    Path("model.cfg").write_text("")
+    study = write(script=f"import sys; sys.argv.remove('model.cfg')\n{SCRIPT}", program="python train.py model.cfg")
+    assert cli("run", study).code == 0
+    Path("model.cfg").unlink()
+    assert f"model.cfg (not in {Path.cwd()})" in cli("compare", study).err
+
+
 def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, write: Callable[..., str]) -> None:
     study = write(base={"attention": "mha", "heads": 3}, vary={"attention": ["gqa"]}, seeds=1)
     result = cli("run", study)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paribus.program.input_files import ProgramCode, input_problems, named_files
+from paribus.program.input_files import ProgramCode, input_problems, missing_script, named_files
 
 FILES = {
     "train.py": "import model\nfrom lib.tools import scale\nprint(f'loss {scale(model.SIZE)}')\n",
@@ -100,3 +100,18 @@ def test_inputs_that_are_missing_or_outside_are_reported(folder: Path) -> None:
         (2, f"`../outside` is outside of {folder}"),
         (3, "`./` is the whole folder,"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python -u trian.py --out plot.py", "trian.py"),
+        ("python train.py --out plot.py", ""),
+        ("python -m train", ""),
+        ("sh -c 'python made_later.py'", ""),
+        ("python {script}.py", ""),
+        ("./sweep.sh", "./sweep.sh"),
+    ],
+)
+def test_the_script_of_a_command_must_be_there(folder: Path, command: str, name: str) -> None:
+    assert missing_script(command, folder) == name
