@@ -97,6 +97,7 @@ def run(
             on_event=on_event,
             stop=stop,
             resume=resume,
+            messages=set(),
         )
         measure = measure_in_job(planned.store, launcher, plugins, stop, resume)
         planned = match_on_time(planned, measure, on_event, stop, resume=resume)

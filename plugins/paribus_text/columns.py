@@ -20,8 +20,13 @@ class Columns:
     second: Annotated[str | None, "field of the second text of a pair"] = None
     label: Annotated[str | None, "field of the class"] = None
     score: Annotated[str | None, "field of the score to predict"] = None
-    classes: Annotated[int, "number of classes", Range(2, 65536)] = 2
+    classes: Annotated[int | None, "number of classes; null: that of `names`, or else 2", Range(2, 65536)] = None
     names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of classes."""
+        return self.classes or len(self.names) or 2
 
     @property
     def fields(self) -> list[str]:
@@ -34,9 +39,9 @@ class Columns:
             raise SpecError(
                 Problem(code="too-many", path=f"{path}.score", message=message, valid="null, or `label` null")
             )
-        if self.names and len(self.names) != self.classes:
+        if self.names and len(self.names) != self.count:
             message = f"got {len(self.names)} names for {self.classes} classes ({path}.classes)"
-            valid = f"{self.classes} names, or {path}.classes={len(self.names)}"
+            valid = f"{self.classes} names, or {path}.classes null"
             raise SpecError(Problem(code="out-of-range", path=f"{path}.names", message=message, valid=valid))
 
     def documents(self, files: FileSet, location: str, values: Mapping[str, Any]) -> Iterator[Document]:
@@ -75,10 +80,10 @@ class Columns:
         if self.score:
             files.add_problem("not-a-number", location, f"the score is {value!r}", "a finite number")
         else:
-            valid = f"an integer from 0 to {self.classes - 1} (`classes`), or names in `names`"
+            valid = f"an integer from 0 to {self.count - 1} (`classes`), or names in `names`"
             if self.names:
-                valid = f"{', '.join(self.names)}, or an integer from 0 to {self.classes - 1}"
-            message = f"unknown label {value!r}; the corpus has {self.classes} classes"
+                valid = f"{', '.join(self.names)}, or an integer from 0 to {self.count - 1}"
+            message = f"unknown label {value!r}; the corpus has {self.count} classes"
             files.add_problem("missing-label", location, message, valid)
         return None
 
@@ -86,7 +91,7 @@ class Columns:
         if self.names and value in self.names:
             return self.names.index(value)
         number = _number(value)
-        return number if number in range(self.classes) else None
+        return number if number in range(self.count) else None
 
 
 def _number(value: Any) -> float | None:

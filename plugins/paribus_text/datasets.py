@@ -92,7 +92,7 @@ class Datasets(Corpus):
             "labels": "columns.label",
             "scores": "columns.score",
         },
-        "document_facts": {"classes": "columns.classes"},
+        "document_facts": {"classes": "columns.classes|columns.names"},
     }
 
     def __init__(

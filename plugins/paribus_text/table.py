@@ -45,7 +45,7 @@ class Table(Corpus):
     traits: ClassVar[CorpusTraits] = {
         "provides": ["documents", "pairs", "labels", "scores"],
         "provides_if": {"pairs": "second", "labels": "label", "scores": "score"},
-        "document_facts": {"classes": "classes"},
+        "document_facts": {"classes": "classes|names"},
     }
 
     def __init__(
@@ -58,7 +58,7 @@ class Table(Corpus):
         second: Annotated[str | None, "field of the second text of a pair"] = None,
         label: Annotated[str | None, "field of the class"] = None,
         score: Annotated[str | None, "field of the score to predict"] = None,
-        classes: Annotated[int, "number of classes", Range(2, 65536)] = 2,
+        classes: Annotated[int | None, "number of classes; null: that of `names`, or else 2", Range(2, 65536)] = None,
         names: Annotated[tuple[str, ...], "names of the classes in order, if labels are words"] = (),
     ) -> None:
         self._columns = Columns(text, second, label, score, classes, names)

@@ -25,6 +25,7 @@ from paribus.planning.problems import (
     draft_comparability_problems,
     draft_setting,
     in_file_order,
+    located,
     merge_metric_problems,
     name_settings,
     readable_part,
@@ -151,7 +152,7 @@ def plan(
         if not setting.tuned:
             draft = draft_setting(setting, index, is_valid=not reported)
             if not reported and not draft.problems:
-                with collect(draft.problems):
+                with collect(draft.problems), located(study):
                     count = make_count(setting.study) if make_count and _is_counted(setting) else None
                     settings.append(_plan_setting(draft, index, fingerprint, count, find_time_match, flops_per_step))
             draft.problems.extend(tuning_problems(draft, study.tune, index) if study.base.data else ())

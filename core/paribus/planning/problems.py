@@ -69,6 +69,21 @@ def in_file_order(study: Study, problems: Iterable[Problem]) -> list[Problem]:
     return sorted(unique.values(), key=lambda problem: _line(problem, study))
 
 
+@contextmanager
+def located(study: Study) -> Iterator[None]:
+    """Give the line of its key in the base to each problem without one: what a component finds out by itself."""
+    try:
+        yield
+    except ParibusError as error:
+        raise type(error)(*(_with_location(problem, study) for problem in error.problems)) from error
+
+
+def _with_location(problem: Problem, study: Study) -> Problem:
+    keys = tuple(problem.path.split("."))
+    is_of_base = not problem.location and keys[0] in study.base.data
+    return replace(problem, location=study.base.location(keys)) if is_of_base else problem
+
+
 def name_settings(drafts: Sequence[Draft]) -> Iterator[Problem]:
     """Yield the problems of all settings, and name the setting of a problem that not all of them have."""
     for draft in drafts:

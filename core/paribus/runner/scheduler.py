@@ -58,6 +58,7 @@ class Scheduler:
         options: RunOptions,
         on_event: OnEvent,
         stop: StopRequest,
+        messages: set[str],
     ) -> None:
         self.store = store
         self.rehearsal_store = rehearsal_store
@@ -73,7 +74,7 @@ class Scheduler:
         self.peers = PeerRunners(store, LeaseMonitor())
         self.trials: dict[str, Trial] = {}
         self.rehearsing: set[TrialGroup] = set()
-        self.messages: set[str] = set()  # of trials, each reported once
+        self.messages = messages  # of trials, each reported once
         self.usable_parents: set[str] = set()  # identities of ended trials with weights
         self.trial_options = options.trial
         self.is_ending = False
@@ -353,12 +354,13 @@ def run_trials(
     on_event: OnEvent = ignore_event,
     stop: StopRequest | None = None,
     resume: str = "",
+    messages: set[str] | None = None,
 ) -> None:
     """Run the trials that have no record, in the given order; their records and failures are in the store afterwards.
 
     The launcher is open and stays open. `stop` is requested by signals (`catch_signals`) and raises an
     `InterruptedStudyError` with the command `resume`. Trials that other runners still run at the end are a
-    `StoreError`.
+    `StoreError`. Messages of trials that are among `messages` are not reported again; the others are added to them.
     """
     shared = store.root if launcher.is_remote else None
     if shared is not None:
@@ -372,6 +374,7 @@ def run_trials(
             options,
             on_event,
             stop or StopRequest(),
+            set() if messages is None else messages,
         )
         if isinstance(launcher, InProcessLauncher):
             launcher.watch = scheduler.watch

@@ -78,7 +78,9 @@ class CorpusTraits(Traits, total=False):
     provides_if: dict[
         str, str
     ]  # content -> option without which it has none (null or false), or `option=a|b`: only with these values
-    document_facts: dict[str, int | str]  # name -> number that describes its documents, or the option that has it
+    document_facts: dict[
+        str, int | str
+    ]  # name -> number that describes its documents, or the option that has it; `a|b`: the first of these that is set
     modality: Literal["text", "images", "ids"]  # documents that it has; ids: `token_shards`; default: text
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from paribus.errors import join_names
 from paribus.registry import Entry
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
 from paribus.specs.training_rules import needs_are_met
-from paribus.specs.tree import get_path
+from paribus.specs.tree import document_fact
 
 
 def tokenizer_reads_the_corpus(facts: SpecView) -> Iterator[Violation]:
@@ -64,7 +64,7 @@ def options_match_the_corpus(facts: SpecView) -> Iterator[Violation]:
     if corpus is None:
         return
     corpus_values = {
-        name: _document_fact(facts, corpus, value)
+        name: document_fact(facts.options_of(corpus), value)
         for name, value in corpus.entry.traits.get("document_facts", {}).items()
     }
     for named in (*([embedding] if embedding else []), *facts.objectives, *facts.evaluated):
@@ -80,12 +80,6 @@ def options_match_the_corpus(facts: SpecView) -> Iterator[Violation]:
 
 def modality(entry: Entry) -> str:
     return str(entry.traits.get("modality", "text"))
-
-
-def _document_fact(facts: SpecView, corpus: NamedComponent, value: Any) -> Any:
-    """Return a number: the value itself, the option of this name or path, or the length of that option's list."""
-    size = get_path(facts.options_of(corpus), value) if isinstance(value, str) else value
-    return len(size) if isinstance(size, (list, tuple)) else size
 
 
 def _fits(corpus: Entry, tokenizer: Entry) -> bool:

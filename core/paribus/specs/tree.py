@@ -213,6 +213,18 @@ def is_met(options: Any, condition: str) -> bool:
     return value in values.split("|") if values else value not in (None, False)
 
 
+def document_fact(options: Any, value: Any) -> Any:
+    """Return a value of the trait `document_facts` as a number: itself, or what an option of a corpus has.
+
+    `option`: its number, or the length of its list; `a|b`: that of the first that is neither null nor empty.
+    """
+    if not isinstance(value, str):
+        return value
+    values = [get_path(options, option) for option in value.split("|")]
+    found = next((it for it in values if it not in (None, [], ())), values[-1])
+    return len(found) if isinstance(found, list | tuple) else found
+
+
 def flatten(value: Any, path: str = "", *, has_lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Yield the dotted path and value of every leaf; with `has_lists` false, a list is a leaf."""
     if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ from paribus.assembly.components import make
 from paribus.errors import DataError, ParibusError
 from paribus.schema import Option
 from paribus.slots.corpus import PIXEL_VALUES, Corpus, Document, Split, text_to_pixels
-from paribus.specs.tree import get_path, is_met
+from paribus.specs.tree import document_fact, is_met
 from paribus.testing.data_checks import write_files
 from paribus.testing.declared_contents import document_fault, text_fault
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -278,7 +278,8 @@ def is_descriptive_option(case: Case, option: Option) -> bool:
     what an option selects.
     """
     reads_files = case.component.quick_fingerprint is not Corpus.quick_fingerprint
-    return reads_files or option.name in case.entry.traits.get("document_facts", {}).values()
+    facts = case.entry.traits.get("document_facts", {}).values()
+    return reads_files or any(option.name in str(fact).split("|") for fact in facts)
 
 
 def fingerprints(case: Case, host: HostModel) -> Verdict:
@@ -300,10 +301,8 @@ def fingerprints(case: Case, host: HostModel) -> Verdict:
 
 def _facts(case: Case, host: HostModel) -> dict[str, Any]:
     """Return the facts of the documents, with the values of the options that have them; of a list, its length."""
-    facts = case.entry.traits.get("document_facts", {})
-    node = host.spec["corpus"]
-    values = {name: get_path(node, value) if isinstance(value, str) else value for name, value in facts.items()}
-    return {name: len(value) if isinstance(value, list | tuple) else value for name, value in values.items()}
+    facts, node = case.entry.traits.get("document_facts", {}), host.spec["corpus"]
+    return {name: document_fact(node, value) for name, value in facts.items()}
 
 
 def _documents(case: Case, host: HostModel) -> Documents | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.fixtures.problems import raises_problem
 
+import paribus
 from paribus import DataError, Document, SpecError
 from paribus.datamodule.token_store import encode_corpus
 from paribus_text.bytes import Bytes
@@ -44,9 +45,16 @@ def test_each_row_is_a_labelled_document() -> None:
 
 def test_classes_may_have_names() -> None:
     table(("One.", "no"), ("Two.", "yes"), ("Three.", "2"))
-    corpus = Table(path=("a.csv",), label="label", classes=3, names=("yes", "no", "perhaps"))
+    corpus = Table(path=("a.csv",), label="label", names=("yes", "no", "perhaps"))
     assert [document.labels for document in all_of(corpus)] == [(1,), (0,), (2,)]
     assert corpus.classes() == ("yes", "no", "perhaps")
+
+
+def test_an_objective_has_as_many_classes_as_the_names_of_the_corpus() -> None:
+    corpus = "corpus={name: table, path: [a.csv], label: label, names: [animal, tool, food]}"
+    with raises_problem(SpecError, "does-not-fit", "objective.classes", "3 or more"):
+        paribus.spec("bert-tiny", corpus, "objective=classify")
+    assert paribus.spec("bert-tiny", corpus, "objective={name: classify, classes: 3}").corpus.classes is None
 
 
 def test_pairs_have_a_second_text_and_scores_are_numbers() -> None:
@@ -113,7 +121,7 @@ def test_contradicting_options_are_refused() -> None:
     with raises_problem(SpecError, "too-many", "corpus.score"):
         Table(path=("a.csv",), label="a", score="b")
     with raises_problem(SpecError, "out-of-range", "corpus.names", "3", "2"):
-        Table(path=("a.csv",), label="a", names=("a", "b", "c"))
+        Table(path=("a.csv",), label="a", names=("a", "b", "c"), classes=2)
 
 
 def test_labels_come_with_their_documents(tmp_path: Path) -> None:

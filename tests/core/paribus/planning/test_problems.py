@@ -14,8 +14,9 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fixtures.problems import raises_problem
 
-from paribus.errors import SpecError
+from paribus.errors import ParibusError, SpecError
 from paribus.planning.api import study
 from paribus.registry import Index, index
 
@@ -227,3 +228,31 @@ def test_an_unreadable_value_is_reported_once(valid: Mapping[str, Any], tmp_path
 def test_a_factor_without_a_change_is_reported(tmp_path: Path) -> None:
     tree = {"base": "encoder-tiny", "design": "factorial", "changes": [{"name": "nothing"}], "metric": "val/mlm/loss"}
     assert any(line.startswith("error[empty] changes.0 ") for line in problems(tree, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "key"),
+    [("names: [a, b, c]", "out-of-range", "corpus.names"), ("held_out: 0.2", "missing-file", "corpus.path")],
+)
+def test_what_a_component_finds_out_by_itself_has_the_line_of_its_key(
+    tmp_path: Path, option: str, code: str, key: str
+) -> None:
+    text = f"""
+base:
+  preset: bert-tiny
+  objective: {{name: classify, classes: 4}}
+  corpus:
+    name: table
+    label: label
+    classes: 4
+    path: [nowhere.csv]
+    {option}
+vary: {{norm: [rmsnorm]}}
+budget: {{steps: 1}}
+metric: {{name: val/classify/accuracy, better: higher}}
+"""
+    path = tmp_path / "study.yaml"
+    path.write_text(text)
+    line = next(at for at, row in enumerate(text.splitlines(), 1) if row.strip().startswith(key.partition(".")[2]))
+    with raises_problem(ParibusError, code, key, f"study.yaml:{line}"):
+        study(path)

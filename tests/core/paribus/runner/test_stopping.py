@@ -119,6 +119,17 @@ def test_only_trials_of_the_next_look_run_also_after_a_resume(registry: Registry
     assert ended(rest) == 0
 
 
+@pytest.mark.thorough
+def test_a_message_of_trials_is_reported_once_in_all_looks(tmp_path: Path) -> None:
+    labelled = {"corpus": "sections", "objective": {"name": "classify", "classes": 6}, "dims.length": 8}
+    base = {**STUDY["base"], "preset": "bert-tiny", **labelled}
+    metric = {"name": "val/classify/loss", "unlearned": True}
+    events: list[Event] = []
+    tree = {**STUDY, "base": base, "metric": metric, "stop": {"looks": [2, 3]}, "seeds": 3}
+    paribus.run(paribus.study(tree, store=tmp_path), on_event=events.append)
+    assert sum("truncated" in event.text for event in events) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("looks", [[2, 5], [2, 3, 5]])
 def test_verdicts_are_the_same_whatever_the_number_of_jobs(tmp_path: Path, looks: list[int]) -> None:
