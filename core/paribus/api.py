@@ -231,10 +231,10 @@ class TableRenderer:
     def markdown(self, table: Table, columns: Columns) -> str:
         return markdown(table, columns=columns)
 
-    def latex(self, table: Table, columns: Columns) -> str:
+    def latex(self, table: Table, columns: Columns, width: float | None) -> str:
         from paribus.report.latex import latex
 
-        return latex(study_grid(table, columns), table.study)
+        return latex(study_grid(table, columns), table.study, width)
 
     def csv(self, table: Table, columns: Columns) -> str:
         return to_csv(study_grid(table).records, columns)

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.rendering
 
 SHIPPED = ("quickstart", "bert-to-modernbert", "recipe", "probes", "perplexity")
 ABLATIONS = Path(__file__).parents[2] / "ablations"
-ARTICLE = r"""\documentclass[twocolumn]{article}
+ARTICLE = r"""\documentclass[%s]{article}
 \usepackage{booktabs}
+%s
 \begin{document}
 Text.
 %s
@@ -81,11 +82,11 @@ def _shipped(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Table]
 
 
 @pytest.fixture(name="overfull")
-def _overfull(tmp_path: Path) -> Callable[[str], list[str]]:
+def _overfull(tmp_path: Path) -> Callable[..., list[str]]:
     """Return a function that compiles tables and returns the boxes that are too wide; an error fails the test."""
 
-    def compile_article(source: str) -> list[str]:
-        (tmp_path / "article.tex").write_text(ARTICLE % source)
+    def compile_article(source: str, style: str = "twocolumn", width: str = "") -> list[str]:
+        (tmp_path / "article.tex").write_text(ARTICLE % (style, width, source))
         command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "article.tex"]
         process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
         assert process.returncode == 0, process.stdout[-2000:]
@@ -100,7 +101,7 @@ def environments(source: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_tables_of_a_shipped_study_fit(
-    name: str, shipped: Callable[[str], Table], overfull: Callable[[str], list[str]]
+    name: str, shipped: Callable[[str], Table], overfull: Callable[..., list[str]]
 ) -> None:
     source = shipped(name).to_latex()
     assert overfull(source) == []
@@ -110,12 +111,21 @@ def test_tables_of_a_shipped_study_fit(
         assert len(caption.split()) < 60
 
 
-def test_tables_of_a_study_over_tasks_fit(
-    shipped: Callable[[str], Table], overfull: Callable[[str], list[str]]
-) -> None:
+def test_tables_of_a_study_over_tasks_fit(shipped: Callable[[str], Table], overfull: Callable[..., list[str]]) -> None:
     source = shipped("downstream").to_latex()
     assert overfull(source) == []
     assert source.count("overlap") >= 2
+
+
+@pytest.mark.parametrize("width", [None, 241, 397])
+@pytest.mark.parametrize("name", SHIPPED)
+def test_tables_fit_into_the_text_of_a_one_column_paper(
+    name: str, width: int | None, shipped: Callable[[str], Table], overfull: Callable[..., list[str]]
+) -> None:
+    size = rf"\setlength{{\textwidth}}{{{width}pt}}" if width else ""  # that of `article` is 345 pt
+    source = shipped(name).to_latex(width=width)
+    assert overfull(source, "onecolumn", size) == []
+    assert not width or {*environments(source)} == {"table"}
 
 
 @pytest.mark.parametrize(
@@ -131,14 +141,14 @@ def test_tables_of_a_study_over_tasks_fit(
     ],
 )
 def test_chosen_columns_fit_a_column_or_a_page(
-    columns: Sequence[str], environment: str, shipped: Callable[[str], Table], overfull: Callable[[str], list[str]]
+    columns: Sequence[str], environment: str, shipped: Callable[[str], Table], overfull: Callable[..., list[str]]
 ) -> None:
     sources = [shipped(name).to_latex(columns) for name in SHIPPED]
     assert overfull("\n".join(sources)) == []
     assert environments(sources[0])[0] == environment
 
 
-def test_tables_of_several_settings_fit(shipped: Callable[[str], Table], overfull: Callable[[str], list[str]]) -> None:
+def test_tables_of_several_settings_fit(shipped: Callable[[str], Table], overfull: Callable[..., list[str]]) -> None:
     table = shipped("quickstart")
     names = ("d_model 128, each at its best learning rate of optimizer.lr=1e-3 and 3e-3", "d_model 256")
     first, second = (replace(table, setting=name) for name in names)
@@ -152,7 +162,7 @@ def test_nasty_names_and_withheld_verdicts_fit(
     make: Callable[..., TrialEntry],
     ask: Callable[..., ComparisonSpec],
     study: Callable[..., list[TrialEntry]],
-    overfull: Callable[[str], list[str]],
+    overfull: Callable[..., list[str]],
 ) -> None:
     entries = study(baseline=[2.0, 2.1, 1.9, 2.05, 1.95], mqa=[2.5, 2.6, "diverged", 2.5, 2.4])
     for name in ("50% of $x_{1}^2$ & \\input{/etc/passwd} #1 ~ <a|b> \"q\" --``''", "[*", "x" * 90, "中文 é ö ≥ µ"):
@@ -161,7 +171,7 @@ def test_nasty_names_and_withheld_verdicts_fit(
     assert overfull(source) == []
 
 
-def test_benchmarks_and_pairs_of_trials_fit(overfull: Callable[[str], list[str]]) -> None:
+def test_benchmarks_and_pairs_of_trials_fit(overfull: Callable[..., list[str]]) -> None:
     benchmarks = Grid(
         title="time of a round: less is better",
         columns=[

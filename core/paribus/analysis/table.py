@@ -178,7 +178,7 @@ class Renderer(Protocol):
     def markdown(self, table: Table, columns: Columns) -> str:
         """Return the table as Markdown."""
 
-    def latex(self, table: Table, columns: Columns) -> str:
+    def latex(self, table: Table, columns: Columns, width: float | None) -> str:
         """Return the table as LaTeX."""
 
     def csv(self, table: Table, columns: Columns) -> str:
@@ -250,9 +250,12 @@ class Table:
         """Return the table for a README or a pull request, with these columns or all."""
         return repr(self) if self.renderer is None else self.renderer.markdown(self, columns)
 
-    def to_latex(self, columns: Columns = None) -> str:
-        """Return a table for one column of a paper and a table of costs for a full page, or one with these columns."""
-        return self._render.latex(self, columns)
+    def to_latex(self, columns: Columns = None, *, width: float | None = None) -> str:
+        """Return a table for one column of a paper and a table of costs for a full page, or one with these columns.
+
+        With `width`, each table fits into a text of this width in points, and may be split into several for it.
+        """
+        return self._render.latex(self, columns, width)
 
     def to_csv(self, columns: Columns = None) -> str:
         """Return the rows as CSV, numbers unrounded, with these columns or all."""

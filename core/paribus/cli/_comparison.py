@@ -45,6 +45,7 @@ class Output:
     format: str  # one of FORMATS, or `text`
     columns: tuple[str, ...] | None
     gates: Sequence[Gate]
+    width: float | None = None  # of the text of a paper, in points
 
     def print_grid(
         self, grid: Grid, document: dict[str, Any], name: str, results: Sequence[GateResult] = (), *, ok: bool = True
@@ -77,7 +78,7 @@ class Output:
         elif self.format == "latex":
             from paribus.report.latex import latex
 
-            out(latex(grid(), name).removesuffix("\n"))
+            out(latex(grid(), name, self.width).removesuffix("\n"))
         else:
             printers[self.format]()
         for result in results:
@@ -98,6 +99,12 @@ def output_options(command: _Command) -> Callable[..., int]:
     )
     @click.option("--markdown", is_flag=True, help="Print Markdown, for a README or a pull request.")
     @click.option("--latex", is_flag=True, help="Print LaTeX with booktabs, for a paper.")
+    @click.option(
+        "--width",
+        type=click.FloatRange(min=100, max=2000),
+        metavar="PT",
+        help="Fit each table of --latex into a text of this width in points: 241 for a column of two, 397 for NeurIPS.",
+    )
     @click.option("--csv", is_flag=True, help="Print CSV, for a spreadsheet.")
     @click.option("--json", is_flag=True, help="Print everything as JSON, unrounded.")
     @click.option(
@@ -106,22 +113,26 @@ def output_options(command: _Command) -> Callable[..., int]:
         help="Columns to print, in order, separated by commas; an unknown name lists the valid ones.",
     )
     @wraps(command)
-    def with_output(*arguments: Any, gates: tuple[str, ...], columns: str | None, **options: Any) -> int:
+    def with_output(
+        *arguments: Any, gates: tuple[str, ...], columns: str | None, width: float | None, **options: Any
+    ) -> int:
         formats = [name for name in FORMATS if options.pop(name)]
-        return command(*arguments, output=_output(formats, columns, gates), **options)
+        return command(*arguments, output=_output(formats, columns, gates, width), **options)
 
     return with_output
 
 
-def _output(formats: Sequence[str], columns: str | None, gates: Sequence[str]) -> Output:
+def _output(formats: Sequence[str], columns: str | None, gates: Sequence[str], width: float | None) -> Output:
     from paribus.analysis.gates import parse_gates
 
     if len(formats) > 1:
         raise usage_error(f"--{formats[0]} and --{formats[1]} are two formats", "one of them")
     if formats == ["json"] and columns is not None:
         raise usage_error("--json has all columns", "--columns with --markdown, --latex, --csv or none of them")
+    if width is not None and formats != ["latex"]:
+        raise usage_error("--width is the width of the text of a paper", "--width with --latex")
     names = None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip())
-    return Output(format=formats[0] if formats else "text", columns=names, gates=parse_gates(gates))
+    return Output(format=formats[0] if formats else "text", columns=names, gates=parse_gates(gates), width=width)
 
 
 def usage_error(message: str, valid: str) -> SpecError:

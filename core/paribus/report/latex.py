@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from string import ascii_lowercase
 from typing import Final, final
 
 from paribus.analysis.formatting import Cell, Grid
-from paribus.report.latex_layout import GAP, Layout, fit
+from paribus.report.latex_layout import COLUMN_WIDTH, GAP, PAGE_WIDTH, Layout, fit
 from paribus.report.latex_text import breakable, escaped
 from paribus.report.table_views import COUNT, SETTING
 
@@ -19,20 +20,66 @@ MAX_CELL_LENGTH: Final = {"name": 30, "verdict": 14}  # a longer cell moves a pa
 QUALIFIED: Final = re.compile(r"(?P<head>[^(,]+?)(?: (?=\()|, )(?P<rest>.+)")
 
 
-def latex(grid: Grid, label: str) -> str:
-    r"""Return a `table` for one column of a page or a `table*`, and one for each extra grid; all need booktabs."""
-    extra_tables = [latex(extra, f"{label}-{extra.title.partition(COUNT)[0]}") for extra in grid.extra]
-    return "\n".join([*_lines(grid, label), "", *extra_tables])
+def latex(grid: Grid, label: str, width: float | None = None) -> str:
+    r"""Return a `table` for one column of a page or a `table*`, and one for each extra grid; all need booktabs.
+
+    `width` is that of the text in points, into which each table must fit. By default it is one column of a two-column
+    page, or the page of a one-column `article`. A table that does not fit in 6 points is split into several, with some
+    columns each.
+    """
+    parts = _parts(grid, width)
+    labels = [label] if len(parts) == 1 else [f"{label}-{number}" for number in range(1, len(parts) + 1)]
+    tables = [line for part, name in zip(parts, labels, strict=True) for line in (*_lines(part, name, width), "")]
+    extra_tables = [latex(extra, f"{label}-{extra.title.partition(COUNT)[0]}", width) for extra in grid.extra]
+    return "\n".join([*tables, *extra_tables])
 
 
-def _lines(grid: Grid, label: str) -> Iterator[str]:
-    notes = Notes()
+def _parts(grid: Grid, width: float | None) -> list[Grid]:
+    """Return the grid, or the fewest grids with some of its columns that fit; the names of the rows are in each."""
+    names = 2 if grid.columns[0].id == SETTING else 1
+    places = [*range(names, len(grid.columns))]
+    for count in range(1, max(1, len(places)) + 1):
+        size = math.ceil(len(places) / count)
+        parts = [
+            _part(grid, [*range(names), *places[at : at + size]]) for at in range(0, max(1, len(places)), size or 1)
+        ]
+        if all(_layout(part, width).fits for part in parts):
+            break
+    if len(parts) == 1:
+        return [grid]
+    numbered = [f"{{}} (part {number} of {len(parts)})" for number in range(1, len(parts) + 1)]
+    return [
+        replace(
+            part,
+            title=text.format(grid.title),
+            caption=text.format(grid.caption.removesuffix(".")) + "." if grid.caption else "",
+            header=() if at else grid.header,
+            remarks=() if at else grid.remarks,
+        )
+        for at, (part, text) in enumerate(zip(parts, numbered, strict=True))
+    ]
+
+
+def _part(grid: Grid, places: Sequence[int]) -> Grid:
+    columns = [grid.columns[place] for place in places]
+    return replace(grid, columns=columns, rows=[[row[place] for place in places] for row in grid.rows], extra=())
+
+
+def _layout(grid: Grid, width: float | None) -> Layout:
+    """Return the layout of a grid as it is printed."""
+    limits = (width,) if width is not None else (PAGE_WIDTH,) if grid.full_page else (COLUMN_WIDTH, PAGE_WIDTH)
+    return fit(_without_setting(_short_cells(grid, Notes()))[1], limits)
+
+
+def _lines(grid: Grid, label: str, width: float | None) -> Iterator[str]:
+    layout, notes = _layout(grid, width), Notes()
     grid = _short_cells(grid, notes)
     groups, grid = _without_setting(grid)
     caption, other_lines = _caption(grid)
-    layout = fit(grid, narrow=not grid.full_page)
-    environment = "table*" if layout.full_page else "table"
+    environment = "table*" if width is None and layout.limit > COLUMN_WIDTH else "table"
     yield "% needs \\usepackage{booktabs}"
+    if not layout.fits:
+        yield f"% about {layout.width:.0f}pt wide: no layout of these columns fits into {layout.limit:.0f}pt"
     yield from _comments([*grid.header, *other_lines])
     yield rf"\begin{{{environment}}}[t]"
     yield r"  \centering\sloppy"

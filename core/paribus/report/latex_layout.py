@@ -10,9 +10,9 @@ from paribus.analysis.formatting import Cell, Column, Grid
 from paribus.report.latex_text import SIGN, breakable, escaped, pieces, text_width
 from paribus.report.table_views import CLAIMED
 
-# All widths are in points. Those of a column and of a page are from the narrowest two-column styles.
+# All widths are in points. A column is that of the narrowest two-column styles, a page that of `article` at 10 points.
 COLUMN_WIDTH: Final = 219.0
-PAGE_WIDTH: Final = 455.0
+PAGE_WIDTH: Final = 345.0
 SLACK: Final = 2.0  # added to a column whose cells wrap, as widths are estimates
 GAP: Final = 5.0  # between two columns of a table
 MIN_NAME_WIDTH: Final = 56.0  # narrower names are hard to read
@@ -28,11 +28,15 @@ class Layout:
     size: float  # font size in points
     widths: Sequence[float]  # width of each column in points
     wrapped: Sequence[bool]  # cells of the column may have several lines
-    full_page: bool
+    limit: float  # width in points that it must not exceed, if possible
 
     @property
     def width(self) -> float:
         return sum(self.widths) + GAP * (len(self.widths) - 1)
+
+    @property
+    def fits(self) -> bool:
+        return self.width <= self.limit
 
     @property
     def alignments(self) -> list[str]:
@@ -70,17 +74,17 @@ class Layout:
         return rf"{text}\textsuperscript{{{cell.note}}}" if cell.note else text
 
 
-def fit(grid: Grid, *, narrow: bool) -> Layout:
-    """Return the first layout that fits into a column if `narrow`, else into a page; if none fits, the smallest."""
-    for limit in (COLUMN_WIDTH, PAGE_WIDTH) if narrow else (PAGE_WIDTH,):
+def fit(grid: Grid, limits: Sequence[float]) -> Layout:
+    """Return the first layout that fits into one of the widths, which increase; if none fits, the smallest."""
+    for limit in limits:
         for size, wrap in SIZES:
-            layout = _layout(grid, size, limit, wrap=wrap, full_page=limit == PAGE_WIDTH)
-            if layout.width <= limit:
+            layout = _layout(grid, size, limit, wrap=wrap)
+            if layout.fits:
                 return layout
     return layout
 
 
-def _layout(grid: Grid, size: float, limit: float, *, wrap: bool, full_page: bool) -> Layout:
+def _layout(grid: Grid, size: float, limit: float, *, wrap: bool) -> Layout:
     """Return a layout within the limit, if possible; columns of names become narrower before other columns."""
     natural = [
         max([text_width(column.name, size), *_cell_widths(grid, index, size)])
@@ -102,7 +106,7 @@ def _layout(grid: Grid, size: float, limit: float, *, wrap: bool, full_page: boo
         not column.align_right and width < max(_cell_widths(grid, index, size))
         for index, (column, width) in enumerate(zip(grid.columns, widths, strict=True))
     ]
-    return Layout(grid=grid, size=size, widths=widths, wrapped=wrapped, full_page=full_page)
+    return Layout(grid=grid, size=size, widths=widths, wrapped=wrapped, limit=limit)
 
 
 def _cell_widths(grid: Grid, index: int, size: float) -> list[float]:

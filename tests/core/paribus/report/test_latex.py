@@ -126,6 +126,26 @@ def test_a_long_verdict_is_short_with_a_note() -> None:
     assert r"\textsuperscript{b}\,1/5 failed, did not learn" in source
 
 
+@pytest.mark.parametrize(("width", "parts"), [(345, 1), (241, 2), (120, 4)])
+def test_a_table_too_wide_for_the_text_is_split_and_keeps_every_column_once(width: int, parts: int) -> None:
+    names = [f"measure-{letter}" for letter in "abcdefg"]
+    columns = [Column("variant", wrap="name"), *(Column(name, align_right=True) for name in names)]
+    rows = [[Cell(name), *(Cell("1,234") for _ in names)] for name in ("baseline", "attention=mqa")]
+    source = latex(Grid(title="costs", columns=columns, rows=rows), "s", width)
+    headings = [line.strip(" \\").split(" & ") for line in source.splitlines() if line.startswith("    variant")]
+    assert [name for heading in headings for name in heading[1:]] == names
+    assert source.count(r"\begin{table}") == source.count("attention=") == parts
+    assert all(f"part {number} of {parts}" in source for number in range(1, parts + 1 if parts > 1 else 1))
+    assert "no layout" not in source
+
+
+def test_a_table_that_fits_in_no_way_says_so() -> None:
+    grid = Grid(
+        title="s", columns=[Column("variant"), Column("value", align_right=True)], rows=[[Cell("a"), Cell("1" * 90)]]
+    )
+    assert "no layout of these columns fits into 150pt" in latex(grid, "s", 150)
+
+
 def test_columns_are_chosen_by_key_or_heading_in_order(make: Make, ask: Ask, study: Study) -> None:
     entries = study(baseline=[2.0, 2.1, 1.9], mqa=[2.2, 2.3, 2.1])
     table = compare(entries, ask(entries))
