@@ -36,7 +36,6 @@ KEYS: Final[tuple[Key, ...]] = (
     Key("dropout", "dropout", 0.1),
 )
 FIXED: Final[Mapping[str, Any]] = {
-    "pad_token_id": PADDING,
     "activation_dropout": 0.0,
     "encoder_layerdrop": 0.0,
     "decoder_layerdrop": 0.0,

@@ -43,17 +43,11 @@ IGNORED: Final = frozenset({"classifier_dropout", "gradient_checkpointing", "ini
 BUFFERS: Final = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
-def keys(vocabulary: int, positions: int, *, offset: int = 0) -> tuple[Key, ...]:
-    """Return the table of keys, with the defaults in which the families differ; `offset` positions are unused."""
+def keys(vocabulary: int, positions: int) -> tuple[Key, ...]:
+    """Return the table of keys, with the defaults in which the families differ."""
     return (
         Key("vocab_size", "dims.vocabulary", vocabulary),
-        Key(
-            "max_position_embeddings",
-            "dims.length",
-            positions,
-            read=lambda positions: positions - offset,
-            write=lambda length: length + offset,
-        ),
+        Key("max_position_embeddings", "dims.length", positions),
         Key("hidden_size", "dims.width", 768),
         Key("num_hidden_layers", "dims.layers", 12),
         Key("num_attention_heads", "dims.heads", 12),

@@ -31,7 +31,7 @@ class M2M100(Family):
         "objective": {"name": "seq2seq", "languages": None},
     }
     keys: ClassVar[tuple[Key, ...]] = bart_shared.keys(128112, "relu", scale=True, attention_dropout=0.1)
-    fixed: ClassVar[Mapping[str, Any]] = bart_shared.FIXED
+    fixed: ClassVar[Mapping[str, Any]] = {**bart_shared.FIXED, "pad_token_id": bart_shared.PADDING}
     ignored: ClassVar[frozenset[str]] = bart_shared.IGNORED
 
     def resolve_multiples(self, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
+from paribus_text.tokenizer_json import library_json, numbered_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -91,6 +92,18 @@ class BytePair(Tokenizer):
     def piece(self, token: int) -> str:
         place = token - self._first
         return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
+
+    def tokenizer_json(self) -> str | None:
+        from tokenizers import decoders, models, pre_tokenizers, processors
+
+        model = models.BPE(numbered_tokens(self._reserved, self._pieces, self._first), list(self._merges))
+        return library_json(
+            self._reserved,
+            model,
+            pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
+            post_processor=processors.ByteLevel(),  # offsets without the space before a word
+            decoder=decoders.ByteLevel(),
+        )
 
     def vocabulary(self) -> Vocabulary:
         first = self._first

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Annotated, ClassVar, final
 
 from paribus import Range, Tokenizer, TokenizerTraits, Vocabulary
@@ -14,6 +15,7 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
+from paribus_text.tokenizer_json import library_json, numbered_tokens
 
 BYTES = 256
 BLANKS = frozenset(b" \t\n\r\v\f")  # a word starts with the whitespace before it, as in byte-pair encoding
@@ -62,6 +64,18 @@ class Bytes(Tokenizer):
                 pieces.append(display(special, token))
         return "".join(pieces)
 
+    def tokenizer_json(self) -> str | None:
+        from tokenizers import decoders, models, pre_tokenizers
+
+        tokens = {letter: byte for byte, letter in enumerate(_letters())}
+        model = models.BPE({**tokens, **numbered_tokens(self._vocabulary, (), BYTES)}, [])
+        return library_json(
+            self._vocabulary,
+            model,
+            pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            decoder=decoders.ByteLevel(),
+        )
+
     def vocabulary(self) -> Vocabulary:
         return self._vocabulary
 
@@ -75,6 +89,13 @@ class Bytes(Tokenizer):
 
 def _vocabulary(sentinels: int) -> Vocabulary:
     return reserve_tokens(BYTES, sentinels)._replace(word_starts=BLANKS)
+
+
+def _letters() -> Iterator[str]:
+    """Yield the letter of each byte in the alphabet of GPT-2: itself if it is visible, otherwise a later letter."""
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    later = count(BYTES)
+    yield from (chr(byte if byte in visible else next(later)) for byte in range(BYTES))
 
 
 def _text(run: bytes) -> str:

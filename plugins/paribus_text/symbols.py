@@ -15,6 +15,7 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
+from paribus_text.tokenizer_json import SPACE, library_json, numbered_tokens
 
 
 @final
@@ -55,6 +56,14 @@ class Symbols(Tokenizer):
         words, special, first = self._words, display_names(self._reserved), self._reserved.size
         word_ids = range(first, first + len(words))
         return " ".join(words[token - first] if token in word_ids else display(special, token) for token in ids)
+
+    def tokenizer_json(self) -> str | None:
+        from tokenizers import Regex, models, pre_tokenizers
+
+        tokens = numbered_tokens(self._reserved, self._words, self._reserved.size)
+        unknown = display_names(self._reserved)[self._reserved.specials["unk"]]
+        pre_tokenizer = pre_tokenizers.Split(Regex(f"{SPACE}+"), "removed")
+        return library_json(self._reserved, models.WordLevel(tokens, unknown), pre_tokenizer=pre_tokenizer)
 
     def vocabulary(self) -> Vocabulary:
         size = self._reserved.size + len(self._words)

@@ -42,8 +42,15 @@ USUAL: Final[Mapping[str, tuple[str, ...]]] = {
     "bos": ("[BOS]", "<s>", "<bos>", "<|startoftext|>", "<|begin_of_text|>", "<|endoftext|>"),
     "eos": ("[EOS]", "</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
 }
-SENTINEL: Final = re.compile(r"<extra_id_(\d+)>")
-WORD_STARTS: Final = {"WordPiece": r"(?!##)", "ByteLevel": "[ĠĊĉčċČ]", "Metaspace": "[▁ \t\n\r\v\f]"}
+SENTINEL: Final = re.compile(r"<(?:extra_id_|sentinel )(\d+)>")  # of T5, and of exported models
+SPACES: Final = "[▁ \t\n\r\v\f]"
+WORD_STARTS: Final = {
+    "WordPiece": r"(?!##)",
+    "ByteLevel": "[ĠĊĉčċČ]",
+    "Metaspace": SPACES,
+    "Unigram": SPACES,
+    "WordLevel": "",
+}
 
 
 @final
@@ -187,6 +194,7 @@ class TokenizerFile(Tokenizer):
 def _word_starts(document: Mapping[str, Any], vocabulary: Mapping[str, int]) -> frozenset[int] | None:
     """Return the ids that start a word, if the kind of tokenizer marks them."""
     kinds = set(re.findall(r'"type": ?"(\w+)"', json.dumps([document.get("decoder"), document.get("pre_tokenizer")])))
+    kinds.add((document.get("model") or {}).get("type", ""))
     pattern = next((pattern for kind, pattern in WORD_STARTS.items() if kind in kinds), None)
     if pattern is None:
         return None

@@ -17,6 +17,7 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
+from paribus_text.tokenizer_json import SPACE, WORD, library_json, numbered_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -26,6 +27,8 @@ BYTES = 256
 DEFAULT_PIECES = 8_000
 UNKNOWN = " "  # no text produces it: the library gets no spaces
 _WORDS = re.compile(r" ?\S+|\s")
+# A sigma at the end of a word has a lower case of its own, which `str.lower` writes and the library does not.
+FINAL_SIGMA = r"(?<=\p{Cased}|\p{Cased}\p{Case_Ignorable})Σ(?!\p{Case_Ignorable}*\p{Cased})"
 _SPACES = " \t\n\r\v\f"
 
 
@@ -101,6 +104,30 @@ class Unigram(Tokenizer):
     def piece(self, token: int) -> str:
         byte = token - self._reserved.size
         return f"<byte {byte}>" if 0 <= byte < self._first - self._reserved.size else self.decode([token])
+
+    def tokenizer_json(self) -> str | None:
+        """Return the `tokenizer.json` with the same ids, except in words that contain `▁` itself: their other letters
+        may be joined.
+        """
+        from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+
+        unreachable = (
+            10 * min((score for _, score in self._pieces), default=0.0) - 10
+        )  # less than any split into letters
+        reserved = (*numbered_tokens(self._reserved, (), 0), *(f"<0x{byte:02X}>" for byte in range(BYTES)))[
+            : self._first
+        ]
+        pieces = [(piece.replace(BLANK, " "), score) for piece, score in self._pieces]
+        tokens = [*((name, unreachable) for name in reserved), *pieces]
+        steps: list[normalizers.Normalizer] = [normalizers.NFKC()] if self._nfkc else []
+        steps += [normalizers.Replace(Regex(FINAL_SIGMA), "ς"), normalizers.Lowercase()] if self._lowercase else []
+        return library_json(
+            self._reserved,
+            models.Unigram(tokens, self._reserved.specials["unk"], self._byte_fallback),
+            normalizer=normalizers.Sequence(steps),
+            pre_tokenizer=pre_tokenizers.Split(Regex(f" ?{WORD}+|{SPACE}"), "isolated"),
+            decoder=decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()]),
+        )
 
     def vocabulary(self) -> Vocabulary:
         word_starts = frozenset(number for piece, number in self._numbers.items() if piece[0] in (BLANK, *_SPACES))

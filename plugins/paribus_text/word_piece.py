@@ -15,6 +15,7 @@ from paribus_text.reserved_tokens import (
     unpack_state,
     vocabulary_too_small,
 )
+from paribus_text.tokenizer_json import library_json, numbered_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
@@ -86,6 +87,19 @@ class WordPiece(Tokenizer):
     def piece(self, token: int) -> str:
         place = token - self._reserved.size
         return self._pieces[place] if 0 <= place < len(self._pieces) else self.decode([token])
+
+    def tokenizer_json(self) -> str | None:
+        from tokenizers import decoders, models, pre_tokenizers
+
+        tokens = numbered_tokens(self._reserved, self._pieces, self._reserved.size)
+        unknown = display_names(self._reserved)[self._reserved.specials["unk"]]
+        return library_json(
+            self._reserved,
+            models.WordPiece(tokens, unk_token=unknown),
+            normalizer=_normalizer(self._lowercase),
+            pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+            decoder=decoders.WordPiece(INSIDE, cleanup=False),
+        )
 
     def vocabulary(self) -> Vocabulary:
         first = self._reserved.size

@@ -36,7 +36,9 @@ def test_exported_presets_match(preset: str) -> None:
         scores = answer.prediction_logits if "prediction_logits" in answer else answer.logits
         torch.testing.assert_close(model(TOKENS)[0], scores, rtol=0, atol=1e-9)
     back = paribus.convert(hf_model)
-    assert all(torch.equal(value, model.get_parameter(name)) for name, value in back.named_parameters())
+    for name, value in back.named_parameters():
+        used = slice(-model.spec["dims"]["length"], None) if name == "body.position.0.table.weight" else slice(None)
+        assert torch.equal(value[used], model.get_parameter(name)[used])
 
 
 @pytest.mark.parametrize("family", ["albert", "bert", "roberta"])

@@ -45,4 +45,5 @@ def test_exported_presets_load_and_convert_back(name: str, components: Registry)
         exported_path = path.replace("objectives.control.", "objectives.clm.").replace(
             "objectives.tlm.", "objectives.mlm."
         )
-        assert torch.equal(back.get_parameter(exported_path), parameter), path
+        used = slice(-model.spec["dims"]["length"], None) if path.endswith("position.0.table.weight") else slice(None)
+        assert torch.equal(back.get_parameter(exported_path)[used], parameter[used]), path

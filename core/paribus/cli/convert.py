@@ -60,7 +60,7 @@ def verb(
     else:
         out(f"{report['parameters']:,} parameters: {report['from']} → {report['to']}")
         out(f"written to {target}")
-        if report["tokenizer"] is None:
+        if report["tokenizer"] is None and report["reason"]:
             note(f"no `{TOKENIZER}` written: {report['reason']}")
         note(f"next: {report['next']}")
     return EXIT_OK
@@ -105,13 +105,12 @@ def _write(
     exported = paribus.export(model, family, architecture=architecture, registry=registry)
     exported.save(target)
     command = f"{exported.architecture}.from_pretrained({str(target)!r})"
-    name = model.spec["tokenizer"]["name"]
     return {
         "from": "a Paribus model",
         "to": exported.architecture,
         "parameters": _count(model),
         "tokenizer": None if exported.tokenizer is None else TOKENIZER,
-        "reason": f"the tokenizer `{name}` has no such form" if model.tokenizer else f"`{source}` has no tokenizer",
+        "reason": exported.missing_tokenizer,
         "next": command,
     }
 

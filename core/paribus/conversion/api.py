@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.components import make
-from paribus.conversion.source_model import ROLES, SourceModel, SourceTokenizer, read_source
+from paribus.conversion.exported_text import exported_tokenizer, generation_settings, missing_tokenizer, special_ids
+from paribus.conversion.source_model import SourceModel, SourceTokenizer, read_source
 from paribus.conversion.tensor_mapping import convert_tensors, export_tensors
 from paribus.datamodule.tokenizer_state import TextCodec
 from paribus.errors import Problem, SpecError, StoreError, closest_match, join_names
@@ -116,30 +116,6 @@ def _text_codec(
     return TextCodec(tokenizer, classes=_class_names(source_config))
 
 
-def _exported_tokenizer(model: Model) -> SourceTokenizer | None:
-    """Return the tokenizer of a model as `transformers` reads it, if it has such a form."""
-    content = None if model.text is None else model.text.tokenizer.tokenizer_json()
-    if model.text is None or content is None:
-        return None
-    added = {token["content"] for token in json.loads(content).get("added_tokens") or ()}
-    specials = model.text.vocabulary.specials
-    names = {role: model.text.tokenizer.piece(specials[role]) for role in ROLES if role in specials}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.spec["dims"]["length"]}
-    if model.spec["embedding"].get("segments", 0) > 1:  # otherwise both texts of a pair would be in segment 0
-        settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    return SourceTokenizer(
-        content, {**settings, **{f"{role}_token": name for role, name in names.items() if name in added}}
-    )
-
-
-def _special_ids(model: Model, config: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ids of special tokens that a configuration does not have."""
-    if model.text is None or model.text.tokenizer.tokenizer_json() is None:
-        return {}
-    ids = {f"{role}_token_id": model.text.vocabulary.specials.get(role) for role in ("pad", "bos", "eos")}
-    return {key: token for key, token in ids.items() if token is not None and config.get(key) is None}
-
-
 def _parameters_of_networks(
     family: Family,
     sources: Sequence[SourceModel],
@@ -186,6 +162,8 @@ def export(
                 suggestion=closest_match(family, families_by_name),
             )
         )
+    whole_spec = _with_vocabulary(model)
+    pad = None if model.text is None else model.text.vocabulary.specials.get("pad")
     misfits: list[Problem] = []
     for name in [family] if family is not None else families_by_name:
         for architecture_name, architecture_info in families_by_name[name].architectures.items():
@@ -193,27 +171,48 @@ def export(
                 architecture or architecture_name
             ):  # the whole model also covers a body without a head
                 continue
-            network = families_by_name[name].network(model.spec, architecture_name)
-            spec = network.spec if network.spec is model.spec else resolved(network.spec, registry=registry)
+            network = families_by_name[name].network(whole_spec, architecture_name)
+            spec: Mapping[str, Any] = (
+                network.spec if network.spec is whole_spec else resolved(network.spec, registry=registry)
+            )
+            spec, parameters = families_by_name[name].numbered(spec, dict(model.named_parameters()), pad)
             config = _config_or_reason(families_by_name[name], architecture_name, spec, registry)
             if not isinstance(config, str):
-                parameters = dict(model.named_parameters())
                 named = {
                     move.parameter: parameters[network.full_name(move.parameter)]
                     for move in families_by_name[name].moves(spec)
                 }
-                return SourceModel(
-                    {**config, **_special_ids(model, config), **_named_classes(model, config)},
-                    architecture_name,
-                    export_tensors(families_by_name[name].moves(spec), named, families_by_name[name].constants(spec)),
-                    _exported_tokenizer(model),
-                )
+                return _exported(model, families_by_name[name], spec, config, named)
             if family is not None:
                 misfits.append(Problem(code="cannot-export", path=name, message=f"as {architecture_name}: {config}"))
     if not misfits:
         message = "no family can express this model"
         misfits = [Problem(code="cannot-export", message=message, valid="name a family, to see the reason")]
     raise SpecError(*misfits)
+
+
+def _with_vocabulary(model: Model) -> Mapping[str, Any]:
+    """Return the spec of a model with the size of its vocabulary, which may be null for the tokenizer's own."""
+    spec: Mapping[str, Any] = model.spec
+    if model.topology.embedding.values_per_example is not None:
+        return spec
+    return {**spec, "dims": {**spec["dims"], "vocabulary": model.topology.stage("body").shape.vocabulary}}
+
+
+def _exported(
+    model: Model, family: Family, spec: Mapping[str, Any], config: Mapping[str, Any], parameters: Mapping[str, Tensor]
+) -> SourceModel:
+    """Return a model of a family with its tokenizer."""
+    tokenizer = exported_tokenizer(model)
+    is_text = model.topology.embedding.values_per_example is None
+    return SourceModel(
+        {**config, **(special_ids(model, family, config) if is_text else {}), **_named_classes(model, config)},
+        config["architectures"][0],
+        export_tensors(family.moves(spec), parameters, family.constants(spec)),
+        tokenizer,
+        generation_settings(model),
+        missing_tokenizer(model.text, model.spec) if is_text and tokenizer is None else "",
+    )
 
 
 def families(classes: Registry) -> dict[str, Family]:

@@ -19,6 +19,7 @@ from paribus.storage.saved_model import PICKLES, TOKENIZER
 CONFIG: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = "model.safetensors.index.json"
+GENERATION_CONFIG: Final = "generation_config.json"
 TOKENIZER_CONFIG: Final = "tokenizer_config.json"
 TOKENIZER_SETTINGS: Final = ("special_tokens_map.json", TOKENIZER_CONFIG)  # the later one takes precedence
 ROLES: Final = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
@@ -51,9 +52,15 @@ class SourceModel:
     architecture: str
     tensors: Mapping[str, Tensor]
     tokenizer: SourceTokenizer | None = None  # None: unknown
+    generation: Mapping[str, Any] | None = None  # `generation_config.json`, of an export
+    missing_tokenizer: str = ""  # reason why an exported model of text has none
 
     def save(self, folder: str | Path, *, files: Files = FILES) -> None:
-        """Write `config.json`, `model.safetensors` and the tokenizer, for `from_pretrained`."""
+        """Write `config.json`, `model.safetensors`, the tokenizer and `generation_config.json`, for `from_pretrained`.
+
+        Without a tokenizer, `tokenizer_config.json` makes `AutoTokenizer` raise an error; otherwise it would return an
+        empty tokenizer.
+        """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         first_names: dict[int, str] = {}
@@ -64,6 +71,12 @@ class SourceModel:
         if self.tokenizer is not None:
             write_bytes(path / TOKENIZER, self.tokenizer.text.encode(), files=files)
             write_bytes(path / TOKENIZER_CONFIG, _json_text(self.tokenizer.settings), files=files)
+        elif self.missing_tokenizer:
+            write_bytes(
+                path / TOKENIZER_CONFIG, _json_text({"tokenizer_class": "PreTrainedTokenizerFast"}), files=files
+            )
+        if self.generation is not None:
+            write_bytes(path / GENERATION_CONFIG, _json_text(self.generation), files=files)
         write_bytes(path / CONFIG, _json_text(self.config), files=files)
 
 

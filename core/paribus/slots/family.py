@@ -176,6 +176,14 @@ class Family(ABC):
         """Return the network of one class, for a model of several networks."""
         return Network(spec, str)
 
+    def numbered(
+        self, spec: Mapping[str, Any], parameters: Mapping[str, Tensor], pad: int | None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Tensor]]:
+        """Return the spec and the parameters of an equal model, if the family needs another one for a tokenizer whose
+        padding has the id `pad`.
+        """
+        return spec, parameters
+
     def combine(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the spec of a model of several networks, from the spec of each class."""
         message = f"{join_names(specs)} of the family `{self.kind}` are not networks of one model"

@@ -44,12 +44,21 @@ def test_a_model_converted_to_paribus_and_back_has_the_same_files(cli: Cli, gpt:
     result = cli("convert", str(gpt), "-o", "ours")
     assert (result.code, result.out) == (0, "7,500 parameters: GPT2LMHeadModel → a Paribus model\nwritten to ours\n")
     assert "paribus.load('ours')" in result.err
-    assert "no `tokenizer.json` written" in result.err
     result = cli("convert", "ours", "-o", "theirs", "--json")
-    assert json.loads(result.out)["tokenizer"] is None
+    assert json.loads(result.out)["tokenizer"] == "tokenizer.json"
     assert json.loads(result.out)["to"] == "GPT2LMHeadModel"
-    for name in ("config.json", "model.safetensors"):
-        assert Path("theirs", name).read_bytes() == (gpt / name).read_bytes()
+    assert {path.name: path.read_bytes() for path in Path("theirs").iterdir()} == {
+        path.name: path.read_bytes() for path in gpt.iterdir()
+    }
+
+
+@pytest.mark.thorough
+def test_a_model_without_a_tokenizer_is_converted_both_ways_with_a_note(cli: Cli, gpt: Path, tmp_path: Path) -> None:
+    result = cli("convert", str(edited_copy(gpt, tmp_path / "bare")), "-o", "ours")
+    assert "no `tokenizer.json` written" in result.err
+    result = cli("convert", "ours", "-o", "theirs")
+    assert "no `tokenizer.json` written: the model has no tokenizer" in result.err
+    assert not Path("theirs", "tokenizer.json").exists()
 
 
 @pytest.mark.thorough
