@@ -50,6 +50,7 @@ class Bart(Family):
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         bart_shared.write(spec, config)
+        config["forced_eos_token_id"] = None  # the default is an id of the published vocabulary
 
     def constants(self, spec: Mapping[str, Any]) -> Mapping[str, Tensor]:
         return {"final_logits_bias": torch.zeros(1, spec["dims"]["vocabulary"])}

@@ -13,7 +13,7 @@ import torch
 import paribus
 from paribus import Tokenizer
 from paribus.datamodule.tokenizer_state import TextCodec
-from paribus.inference.prompts import encode_text
+from paribus.inference.prompts import encode_text, join_pair
 from paribus.models.lightning_module import Model
 from paribus.registry import Registry
 from paribus_text.byte_pair import BytePair
@@ -95,6 +95,15 @@ def test_a_text_has_the_same_ids_scores_and_continuation(case: str, components: 
                 answer = network(**encoded)
                 scores = answer.prediction_logits if "prediction_logits" in answer else answer.logits
                 torch.testing.assert_close(model(torch.tensor([read]))[0], scores, rtol=0, atol=1e-4)
+
+
+def test_a_pair_of_texts_has_the_same_ids_and_segments(components: Registry, tmp_path: Path) -> None:
+    model = with_tokenizer("bert-tiny wordpiece", components)
+    paribus.export(model, registry=components).save(tmp_path)
+    assert model.text is not None
+    encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)(TEXTS[0], TEXTS[2])
+    expected = join_pair(model, model.text.read(TEXTS[0]), model.text.read(TEXTS[2]))
+    assert (encoded["input_ids"], encoded["token_type_ids"]) == expected
 
 
 @pytest.mark.thorough

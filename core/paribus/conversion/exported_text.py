@@ -67,6 +67,8 @@ def special_ids(model: Model, family: Family, config: Mapping[str, Any]) -> dict
     """
     specials = {} if model.text is None else model.text.vocabulary.specials
     ids: dict[str, Any] = {f"{role}_token_id": specials.get(role) for role in _CONFIGURED}
+    if "mask_token_id" in family.ignored:
+        ids["mask_token_id"] = specials.get("mask")
     if "pad_index" in family.ignored and "pad" not in specials:
         del ids["pad_token_id"]  # XLM needs an id, which its class has
     prompt = _empty_prompt(model)
