@@ -10,6 +10,7 @@ from torch import Tensor
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import bart_shared
+from paribus_hf.layer_names import SAME_AS_DENOISE
 
 
 @final
@@ -41,6 +42,7 @@ class Bart(Family):
         "normalize_embedding": True,
         "static_position_embeddings": False,
     }
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_DENOISE
     ignored: ClassVar[frozenset[str]] = bart_shared.IGNORED | {
         "classif_dropout", "classifier_dropout", "extra_pos_embeddings", "force_bos_token_to_be_generated",
     }  # fmt: skip

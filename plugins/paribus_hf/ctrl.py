@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Family, Key, Move, Network
-from paribus_hf.layer_names import EXPAND, SUMMARY_KEYS, layer_moves, with_objective
+from paribus import Architecture, Family, Key, Move
+from paribus_hf.layer_names import EXPAND, SAME_AS_CLM, SUMMARY_KEYS, layer_moves
 
 NAMES: Final[Mapping[str, str]] = {
     "attention.heads.q": "multi_head_attention.Wq",
@@ -48,13 +48,10 @@ class Ctrl(Family):
         Key("embd_pdrop", "dropout", 0.1),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False, "tie_word_embeddings": True}
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {
         "attn_pdrop", "initializer_range", "layer_norm_epsilon", "n_ctx",
     }  # fmt: skip  # the class ignores attn_pdrop and layer_norm_epsilon
-
-    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
-        """Return a model trained with control codes as a plain language model, which has the same head."""
-        return with_objective(spec, "control", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         yield Move("embedding.tokens.weight", "transformer.w.weight", tied_names=("lm_head.weight",))

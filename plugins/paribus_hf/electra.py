@@ -63,7 +63,7 @@ class Electra(Family):
         dims = {**spec["dims"], **overrides.get("dims", {})}
         head = {"objective": bert_shared.MLM if is_generator else DETECTION}
         alone = {**spec, **overrides, "dims": dims, "topology": "encoder", "parts": None, "evaluate": None, **head}
-        return Network(alone, _generator_path if is_generator else _discriminator_path)
+        return Network(alone, _generator_path if is_generator else _discriminator_path, is_whole=False)
 
     def combine(self, specs: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
         if set(specs) != set(self.architectures):

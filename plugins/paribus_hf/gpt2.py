@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 from paribus import Architecture, Family, Key, Move
 from paribus_hf import gpt_shared
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.layer_names import EXPAND
+from paribus_hf.layer_names import EXPAND, SAME_AS_CLM
 
 
 @final
@@ -42,6 +42,7 @@ class Gpt2(Family):
         "add_cross_attention": False,
         "scale_attn_by_inverse_layer_idx": False,
     }
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = gpt_shared.IGNORED | {"reorder_and_upcast_attn"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
 

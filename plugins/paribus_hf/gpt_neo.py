@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.layer_names import EXPAND, SUMMARY_KEYS, as_list, layer_moves, shortest_cycle
+from paribus_hf.layer_names import EXPAND, SAME_AS_CLM, SUMMARY_KEYS, as_list, layer_moves, shortest_cycle
 
 GLOBAL, LOCAL = "global", "local"
 WINDOW: Final = 256  # default size of the window of a local layer
@@ -61,6 +61,7 @@ class GptNeo(Family):
         Key("tie_word_embeddings", "embedding.tie", True),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False}
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {
         "attention_layers", "classifier_dropout", "gradient_checkpointing", "initializer_range",
     }  # fmt: skip  # attention_layers repeats attention_types

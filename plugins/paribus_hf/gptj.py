@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf.activations import ACTIVATIONS
-from paribus_hf.layer_names import EXPAND, SUMMARY_KEYS, layer_moves
+from paribus_hf.layer_names import EXPAND, SAME_AS_CLM, SUMMARY_KEYS, layer_moves
 
 ROTARY: Final = 64  # default number of rotated channels of a head
 PROJECTIONS: Final[Mapping[str, str]] = {
@@ -59,6 +59,7 @@ class GptJ(Family):
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False}
     legacy: ClassVar[Mapping[str, Any]] = {"rotary": True, "scale_attn_weights": True}
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {"gradient_checkpointing", "initializer_range"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.embed_positions")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from paribus import Move, Network
+from paribus import Move
 
 EXPAND: Final = ("feedforward.expand", "dims.width")
 """Factors of the inner width of a feed-forward: a spec may give it as a multiple of the model width."""
@@ -21,6 +21,11 @@ POST_NORM: Final[Mapping[str, str]] = {
     "placement.norms.feedforward": "output.LayerNorm",
 }
 """BERT and families derived from it."""
+
+SAME_AS_CLM: Final = frozenset({"completion", "control"})
+"""Objectives with the head of `clm`."""
+SAME_AS_DENOISE: Final = frozenset({"denoise", "prefix-lm", "seq2seq", "span-corruption"})
+"""Objectives of an encoder-decoder with the head of `denoise` without a bias."""
 
 GATED: Final[Mapping[str, str]] = {
     "attention.heads.q": "self_attn.q_proj",
@@ -103,16 +108,3 @@ def llama_moves(spec: Mapping[str, Any]) -> Iterator[Move]:
     if attention["qk_norm"]:
         norms = {f"attention.attend.{side}_norm": f"self_attn.{side}_norm" for side in "qk"}
         yield from layer_moves(spec, "model.layers", norms, ("weight",))
-
-
-def with_objective(spec: Mapping[str, Any], name: str, replacement: Mapping[str, Any]) -> Network:
-    """Return a model trained with the objective `name` as one trained with `replacement`, which has the same head."""
-    node = spec["objective"]
-    if not isinstance(node, Mapping) or node["name"] != name:
-        return Network(spec, str)
-    options = {key: node[key] for key in replacement if key != "name"}
-    prefix = f"objectives.{replacement['name']}."
-    return Network(
-        {**spec, "objective": {**options, "name": replacement["name"]}, "evaluate": None},
-        lambda path: path.replace(prefix, f"objectives.{name}."),
-    )

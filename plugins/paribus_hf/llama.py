@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import llama_shared
-from paribus_hf.layer_names import llama_moves
+from paribus_hf.layer_names import SAME_AS_CLM, llama_moves
 
 
 @final
@@ -24,6 +24,7 @@ class Llama(Family):
         Key("mlp_bias", "feedforward.bias", False),
     )
     fixed: ClassVar[Mapping[str, Any]] = llama_shared.FIXED
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = llama_shared.IGNORED | {"pretraining_tp"}
     buffers: ClassVar[tuple[str, ...]] = llama_shared.BUFFERS
 

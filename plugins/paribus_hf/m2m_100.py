@@ -28,7 +28,7 @@ class M2M100(Family):
         "norm": {"name": "layernorm"},
         "placement": "pre",
         "feedforward": {"name": "mlp"},
-        "objective": {"name": "seq2seq", "languages": None},
+        "objective": {"name": "seq2seq", "languages": None, "reversed": False},
     }
     keys: ClassVar[tuple[Key, ...]] = bart_shared.keys(128112, "relu", scale=True, attention_dropout=0.1)
     fixed: ClassVar[Mapping[str, Any]] = {**bart_shared.FIXED, "pad_token_id": bart_shared.PADDING}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, final
 
 from paribus import Architecture, Config, Family, Key, Move
 from paribus_hf import llama_shared
-from paribus_hf.layer_names import EXPAND, llama_moves
+from paribus_hf.layer_names import EXPAND, SAME_AS_CLM, llama_moves
 
 
 @final
@@ -26,6 +26,7 @@ class Mistral(Family):
         Key("max_position_embeddings", "dims.length", 131072),
     )
     fixed: ClassVar[Mapping[str, Any]] = llama_shared.FIXED
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = llama_shared.IGNORED
     variable_slots: ClassVar[frozenset[str]] = frozenset({"attention"})
     buffers: ClassVar[tuple[str, ...]] = llama_shared.BUFFERS

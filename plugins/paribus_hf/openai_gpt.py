@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Family, Key, Move
 from paribus_hf import gpt_shared
+from paribus_hf.layer_names import SAME_AS_CLM
 
 ACTIVATIONS: Final[Mapping[str, str]] = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 """In this family only, "gelu" is the tanh approximation."""
@@ -37,6 +38,7 @@ class OpenAIGpt(Family):
         Key("afn", "feedforward.activation", "gelu", ACTIVATIONS),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": False}
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_CLM
     ignored: ClassVar[frozenset[str]] = gpt_shared.IGNORED | {"n_special", "predict_special_tokens"}
     buffers: ClassVar[tuple[str, ...]] = (".attn.bias", "transformer.position_ids", "position_ids")
 

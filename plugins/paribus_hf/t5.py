@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
 from paribus import Architecture, Config, Family, Key, Move
-from paribus_hf.layer_names import stack_depth
+from paribus_hf.layer_names import SAME_AS_DENOISE, stack_depth
 
 FEEDFORWARDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "relu": {"name": "mlp", "activation": "relu", "bias": False},
@@ -47,6 +47,7 @@ class T5(Family):
         Key("tie_word_embeddings", "embedding.tie", True),
     )
     fixed: ClassVar[Mapping[str, Any]] = {"is_encoder_decoder": True, "is_decoder": False}
+    same_heads: ClassVar[frozenset[str]] = SAME_AS_DENOISE
     ignored: ClassVar[frozenset[str]] = DERIVED | {"classifier_dropout", "initializer_factor", "output_past"}
     variable_slots: ClassVar[frozenset[str]] = frozenset({"feedforward"})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, Final, final
 
-from paribus import Architecture, Config, Family, Key, Move, Network
-from paribus_hf.layer_names import SUMMARY_KEYS, stack_depth, with_objective
+from paribus import Architecture, Config, Family, Key, Move
+from paribus_hf.layer_names import SUMMARY_KEYS, stack_depth
 
 NAMES: Final[Mapping[str, str]] = {  # its layers are in four lists
     **{f"attention.heads.{letter}": f"attentions.{{}}.{letter}_lin" for letter in "qkv"},
@@ -57,6 +57,7 @@ class Xlm(Family):
         "is_encoder_decoder": False,
         "sinusoidal_embeddings": False,  # True: a fixed sinusoidal table
     }
+    same_heads: ClassVar[frozenset[str]] = frozenset({"tlm"})
     ignored: ClassVar[frozenset[str]] = SUMMARY_KEYS | {
         "bos_index", "embed_init_std", "end_n_top", "eos_index", "id2lang", "init_std", "lang2id", "lang_id",
         "mask_index", "mask_token_id", "n_words", "pad_index", "start_n_top", "unk_index",
@@ -68,10 +69,6 @@ class Xlm(Family):
 
     def write(self, spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
         write_languages(spec, config)
-
-    def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
-        """Return a model trained on translation pairs as a masked language model, which has the same head."""
-        return with_objective(spec, "tlm", self.spec["objective"])
 
     def moves(self, spec: Mapping[str, Any]) -> Iterator[Move]:
         return moves(spec)

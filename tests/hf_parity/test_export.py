@@ -46,3 +46,17 @@ def test_exporting_without_segments_is_rejected(family: str) -> None:
     model = paribus.assemble(paribus.spec(f"{family}-tiny", "dims.vocabulary=300", "embedding.segments=0"))
     with raises_problem(SpecError, "cannot-export", "type_vocab_size", "1"):
         paribus.export(model, family)
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "reason"),
+    [
+        ("bart-tiny", ("objective.bias=true",), "objectives.denoise.bias"),
+        ("gpt2-tiny", ("objective={name: completion, bias: true}", "corpus=dates"), "bias"),
+        ("t5-tiny", ("objective={name: seq2seq, reversed: true}", "corpus=dates"), "reversed"),
+    ],
+)
+def test_a_model_is_not_exported_without_a_part_of_it(preset: str, changes: tuple[str, ...], reason: str) -> None:
+    model = paribus.assemble(paribus.spec(preset, "tokenizer=bytes", "dims.vocabulary=300", *changes))
+    with raises_problem(SpecError, "cannot-export", reason):
+        paribus.export(model, preset.removesuffix("-tiny"))

@@ -19,7 +19,7 @@ from paribus.errors import Problem, SpecError, StoreError, closest_match, join_n
 from paribus.models.assemble import build_model, expected_vocabulary
 from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
-from paribus.slots.family import Family
+from paribus.slots.family import Family, Network
 from paribus.slots.tokenizer import Tokenizer
 from paribus.specs import resolved
 from paribus.storage.saved_model import TOKENIZER
@@ -172,16 +172,15 @@ def export(
             ):  # the whole model also covers a body without a head
                 continue
             network = families_by_name[name].network(whole_spec, architecture_name)
-            spec: Mapping[str, Any] = (
-                network.spec if network.spec is whole_spec else resolved(network.spec, registry=registry)
-            )
+            spec: Mapping[str, Any] = network.spec if network.is_whole else resolved(network.spec, registry=registry)
             spec, parameters = families_by_name[name].numbered(spec, dict(model.named_parameters()), pad)
             config = _config_or_reason(families_by_name[name], architecture_name, spec, registry)
+            paths = {} if isinstance(config, str) else _paths(families_by_name[name], spec, network)
+            lost = sorted(parameters.keys() - paths.values()) if network.is_whole and paths else []
+            if lost:
+                config = f"it has no tensor for {join_names(lost, 3)}"
             if not isinstance(config, str):
-                named = {
-                    move.parameter: parameters[network.full_name(move.parameter)]
-                    for move in families_by_name[name].moves(spec)
-                }
+                named = {name_there: parameters[path] for name_there, path in paths.items()}
                 return _exported(model, families_by_name[name], spec, config, named)
             if family is not None:
                 misfits.append(Problem(code="cannot-export", path=name, message=f"as {architecture_name}: {config}"))
@@ -189,6 +188,11 @@ def export(
         message = "no family can express this model"
         misfits = [Problem(code="cannot-export", message=message, valid="name a family, to see the reason")]
     raise SpecError(*misfits)
+
+
+def _paths(family: Family, spec: Mapping[str, Any], network: Network) -> dict[str, str]:
+    """Return the path in the whole model of each parameter that a family moves."""
+    return {move.parameter: network.full_name(move.parameter) for move in family.moves(spec)}
 
 
 def _with_vocabulary(model: Model) -> Mapping[str, Any]:

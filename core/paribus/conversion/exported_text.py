@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from paribus.conversion.source_model import ROLES, SourceTokenizer
 from paribus.datamodule.tokenizer_state import TextCodec
-from paribus.errors import SpecError
+from paribus.errors import Problem, SpecError, join_names
 from paribus.inference.prompts import build_prompts
 from paribus.models.lightning_module import Model
 from paribus.slots.family import Family
@@ -67,8 +67,8 @@ def special_ids(model: Model, family: Family, config: Mapping[str, Any]) -> dict
     """
     specials = {} if model.text is None else model.text.vocabulary.specials
     ids: dict[str, Any] = {f"{role}_token_id": specials.get(role) for role in _CONFIGURED}
-    if "mask_token_id" in family.ignored:
-        ids["mask_token_id"] = specials.get("mask")
+    if "mask_token_id" in family.ignored and "mask" in specials:
+        ids["mask_token_id"] = specials["mask"]
     if "pad_index" in family.ignored and "pad" not in specials:
         del ids["pad_token_id"]  # XLM needs an id, which its class has
     prompt = _empty_prompt(model)
@@ -86,7 +86,7 @@ def generation_settings(model: Model) -> dict[str, Any] | None:
     if prompt is None or model.text is None:
         return None
     return {
-        "bos_token_id": next(iter(prompt.body), None),  # an empty text starts with it
+        "bos_token_id": next(iter(prompt.source or prompt.body), None),  # read for an empty text
         "eos_token_id": prompt.stop,
         "pad_token_id": model.text.vocabulary.specials.get("pad", prompt.stop),
         "do_sample": False,
@@ -107,6 +107,11 @@ def text_marks(model: Model) -> Marks:
     prompt = None if _has_labels(model) else _prompt(model, probe)
     read = () if prompt is None else prompt.body if prompt.source is None else prompt.source
     starts = [start for start in range(len(read)) if list(read[start : start + len(probe)]) == probe]
+    if read and not starts:
+        message = (
+            f"a model trained for {join_names(model.trained)} here reads a text in another order, such as reversed"
+        )
+        raise SpecError(Problem(code="cannot-export", path="objective", message=message, valid="texts in their order"))
     return Marks(read[: starts[0]], read[starts[0] + len(probe) :]) if starts else Marks()
 
 

@@ -137,6 +137,7 @@ class Network(NamedTuple):
 
     spec: Mapping[str, Any]
     full_name: Callable[[str], str]  # from the name of a tensor to that in the whole model
+    is_whole: bool = True  # False: the model has tensors of other networks
 
 
 class Family(ABC):
@@ -154,6 +155,7 @@ class Family(ABC):
     fixed: ClassVar[Mapping[str, Any]] = {}
     legacy: ClassVar[Mapping[str, Any]] = {}  # as `fixed`, for older configurations: read, but never written
     ignored: ClassVar[frozenset[str]] = frozenset()
+    same_heads: ClassVar[frozenset[str]] = frozenset()  # objectives whose head is that of the family's objective
     variable_slots: ClassVar[frozenset[str]] = frozenset()  # slots that `read` may fill with another component
     renamed: ClassVar[Mapping[str, str]] = {}  # replacements in tensor names of older files
     buffers: ClassVar[tuple[str, ...]] = ()  # suffixes of names of buffers
@@ -173,8 +175,19 @@ class Family(ABC):
         """Convert what no table can express, from spec to configuration."""
 
     def network(self, spec: Mapping[str, Any], architecture: str) -> Network:
-        """Return the network of one class, for a model of several networks."""
-        return Network(spec, str)
+        """Return the network of one class, for a model of several networks. One that was trained with an objective of
+        `same_heads` is returned as trained with the family's.
+        """
+        node, head = spec["objective"], self.spec.get("objective")
+        if not isinstance(node, Mapping) or node["name"] not in self.same_heads:
+            return Network(spec, str)
+        replacement = {"name": head} if isinstance(head, str) else dict(head or {})
+        options = {key: node.get(key, value) for key, value in replacement.items() if key != "name"}
+        prefix, trained_prefix = f"objectives.{replacement['name']}.", f"objectives.{node['name']}."
+        return Network(
+            {**spec, "objective": {**options, "name": replacement["name"]}, "evaluate": None},
+            lambda path: path.replace(prefix, trained_prefix),
+        )
 
     def numbered(
         self, spec: Mapping[str, Any], parameters: Mapping[str, Tensor], pad: int | None
