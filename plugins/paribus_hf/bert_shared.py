@@ -91,10 +91,12 @@ def read_labels(config: Config, spec: MutableMapping[str, Any]) -> None:
 
 
 def write_labels(spec: Mapping[str, Any], config: MutableMapping[str, Any]) -> None:
-    """Write default names of the classes."""
+    """Write default names of the classes, and that one class is a score."""
     head = spec["objective"]
     if isinstance(head, Mapping) and head["name"] in ("classify", "regress", "tag"):
         names = {str(number): f"LABEL_{number}" for number in range(head.get("classes", 1))}
+        if head["name"] == "regress":
+            config["problem_type"] = "regression"  # otherwise pipelines apply a sigmoid to the score
         config["id2label"], config["label2id"] = names, {name: int(number) for number, name in names.items()}
 
 

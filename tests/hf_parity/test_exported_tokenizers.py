@@ -55,10 +55,10 @@ CASES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def with_tokenizer(case: str, components: Registry) -> Model:
+def with_tokenizer(case: str, components: Registry, *changes: str) -> Model:
     """A random model with a trained tokenizer."""
     preset, name = case.split()[:2]
-    spec = paribus.spec(preset, *SMALL, f"tokenizer={name}", *CASES[case], registry=components)
+    spec = paribus.spec(preset, *SMALL, f"tokenizer={name}", *CASES[case], *changes, registry=components)
     model = paribus.assemble(spec, registry=components).eval()
     tokenizer = TOKENIZERS[name]()
     tokenizer.train(CORPUS, spec["dims"]["vocabulary"])
@@ -114,6 +114,15 @@ def test_a_pair_of_texts_has_the_same_ids_and_segments(components: Registry, tmp
     encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)(TEXTS[0], TEXTS[2])
     expected = join_pair(model, model.text.read(TEXTS[0]), model.text.read(TEXTS[2]))
     assert (encoded["input_ids"], encoded["token_type_ids"]) == expected
+
+
+@pytest.mark.thorough
+def test_a_pipeline_returns_a_score_as_it_is(components: Registry, tmp_path: Path) -> None:
+    model = with_tokenizer("bert-tiny wordpiece", components, "objective=regress", "corpus=overlap")
+    paribus.export(model, registry=components).save(tmp_path)
+    pipeline = transformers.pipeline("text-classification", str(tmp_path))
+    (expected,) = paribus.predict(model, ["the cat sat"], ["the dog"])
+    assert pipeline({"text": "the cat sat", "text_pair": "the dog"})["score"] == pytest.approx(expected.score, abs=1e-5)
 
 
 @pytest.mark.thorough
