@@ -117,7 +117,7 @@ def assert_readable(browser: Any, path: Path, width: int, theme: str) -> None:
     assert opened.messages == []
     assert [url for url in opened.requests if url != path.as_uri()] == []
     marks = page.evaluate(
-        "() => [...document.querySelectorAll('figure')].map((figure) => "
+        "() => [...document.querySelectorAll('figure:not([hidden])')].map((figure) => "
         "[figure.id, figure.querySelectorAll('svg [role=graphics-symbol], svg .mark-rect path').length])"
     )
     assert marks
@@ -189,10 +189,32 @@ def test_readers_choose_variants_axes_and_heads(browser: Any, report: Path) -> N
 
 
 @pytest.mark.parametrize("report", ["differences"], indirect=True)
+def test_a_menu_shows_one_of_the_charts_of_costs(browser: Any, report: Path) -> None:
+    opened = Page(browser, report)
+    page = opened.drawn()
+    menu, shown = page.locator("select[name=chart]"), page.locator(".menu figure:visible")
+    names = [option.get_attribute("value") for option in menu.locator("option").all()]
+    assert len(names) == page.locator(".menu figure").count() > 1
+    page.get_by_role("checkbox", name="attention=mqa").uncheck()  # before the other charts are drawn
+    menu.focus()
+    for place, name in enumerate(names):
+        if place:
+            page.keyboard.press("ArrowDown")
+        page.wait_for_selector(f"#{name} svg .mark-symbol path")
+        assert [figure.get_attribute("id") for figure in shown.all()] == [name]
+        page.wait_for_function(f"document.querySelectorAll('#{name} .mark-symbol.role-mark path').length === 4")
+    assert opened.messages == []
+    page.close()
+    page = Page(browser, report, java_script_enabled=False).page
+    assert [figure.get_attribute("id") for figure in page.locator(".menu figure:visible").all()] == names[:1]
+    page.close()
+
+
+@pytest.mark.parametrize("report", ["differences"], indirect=True)
 def test_charts_have_a_name_for_screen_readers(browser: Any, report: Path) -> None:
     page = Page(browser, report).drawn()
     names = page.evaluate(
-        "() => [...document.querySelectorAll('figure .chart')].map((place) => "
+        "() => [...document.querySelectorAll('figure:not([hidden]) .chart')].map((place) => "
         "(place.matches('[role]') ? place : place.querySelector('[role=graphics-document]'))?.ariaLabel ?? '')"
     )
     assert "Differences in val/clm/loss with their intervals. attention=mqa: " in names[0]

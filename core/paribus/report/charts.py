@@ -58,6 +58,7 @@ class Figure:
     page_note: str = ""  # addition to `note` in a page, where a chart has controls
     print_note: str = ""  # addition to `note` in a file
     full: bool = False  # the chart has the whole width of a page
+    choice: tuple[str, str] | None = None  # of figures that a page shows one at a time: what is chosen, and this one
 
 
 def with_theme(chart: Any, *, ink: str = INK, font_size: int = 12) -> Any:
@@ -291,6 +292,7 @@ def cost_figures(table: Table) -> Iterator[Figure]:
             values=values,
             note="Circles, joined by a line, are on the Pareto front; squares are not.",
             columns={"variant": "variant", "cost": label, "mean": table.metric, "front": "on the Pareto front"},
+            choice=(f"{clean(table.metric)} by", label),
         )
 
 

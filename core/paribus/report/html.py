@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from paribus.analysis.formatting import NO_VALUE, Grid, clean
@@ -132,10 +133,27 @@ def _answers(table: Table) -> str:
 
 
 def _charts(figures: Sequence[Figure], prefix: str) -> str:
-    return f'<div class="charts">{"".join(_chart(figure, f"{prefix}{figure.name}") for figure in figures)}</div>'
+    """Return all charts; of successive ones with a choice, the first is shown, and a menu shows another one."""
+    parts: list[str] = []
+    for kind, group in groupby(figures, key=lambda figure: figure.choice and figure.choice[0]):
+        members = [(figure, f"{prefix}{figure.name}") for figure in group]
+        is_menu = kind is not None and len(members) > 1
+        charts = "".join(_chart(it, name, hidden=is_menu and at > 0) for at, (it, name) in enumerate(members))
+        parts.append(_menu(str(kind), members, charts) if is_menu else charts)
+    return f'<div class="charts">{"".join(parts)}</div>'
 
 
-def _chart(figure: Figure, element_id: str) -> str:
+def _menu(label: str, members: Sequence[tuple[Figure, str]], charts: str) -> str:
+    """Return charts with a menu that shows one of them."""
+    options = "".join(
+        f'<option value="{escape(name)}">{_text(figure.choice[1] if figure.choice else figure.title)}</option>'
+        for figure, name in members
+    )
+    menu = f'<div class="choices"><label>{_text(label)} <select name="chart">{options}</select></label></div>'
+    return f'<div class="menu">{menu}{charts}</div>'
+
+
+def _chart(figure: Figure, element_id: str, *, hidden: bool = False) -> str:
     """Return a chart with its caption, controls of its axes, and its numbers as a table."""
     chart = with_theme(figure.chart.properties(description=clean(figure.description))).to_dict()
     document = json.dumps(chart, separators=(",", ":")).replace("<", "\\u003c")
@@ -155,7 +173,7 @@ def _chart(figure: Figure, element_id: str) -> str:
     )
     note = _text(f"{figure.note} {figure.page_note}".strip())
     return (
-        f'<figure id="{escape(element_id)}"{" class=full" if figure.full else ""}>'
+        f'<figure id="{escape(element_id)}"{" class=full" if figure.full else ""}{" hidden" * hidden}>'
         f"<figcaption>{_text(figure.title)}<span>{note}</span></figcaption>"
         f'{f"<div class=choices>{controls}</div>" if controls else ""}<div class="chart"></div>'
         f'<script type="application/json">{document}</script>'

@@ -55,8 +55,17 @@ for (const figure of figures) {
     choice.addEventListener("change", () => draw(figure));
   }
 }
+// Of the charts with a menu, one is shown; a hidden one has no width, and is drawn once it is chosen.
+for (const menu of document.querySelectorAll(".menu")) {
+  menu.querySelector("select[name=chart]").addEventListener("change", ({ target }) => {
+    for (const figure of menu.querySelectorAll("figure")) {
+      figure.hidden = figure.id !== target.value;
+      if (!figure.hidden && !views.has(figure)) draw(figure);
+    }
+  });
+}
 for (const box of document.querySelectorAll(".controls input")) {
   box.addEventListener("change", () => views.forEach(hide));
 }
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));
-Promise.all(figures.map(draw)).then(() => document.body.classList.add("drawn"));
+Promise.all(figures.filter((figure) => !figure.hidden).map(draw)).then(() => document.body.classList.add("drawn"));

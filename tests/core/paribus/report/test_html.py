@@ -98,6 +98,19 @@ def test_the_page_loads_nothing_and_runs_its_own_scripts_only(page: Reader) -> N
     assert "unsafe" not in policy.partition("script-src")[2]
 
 
+def test_of_the_charts_of_costs_a_menu_shows_one(make: Make, ask: Ask) -> None:
+    entries = [make(), make("mqa", varied={"attention": "mqa"}, loss=2.1)]
+    table = compare(entries, ask(entries))
+    costs = {name: replace(cost, value=2.0 * (cost.value or 1.0)) for name, cost in table.rows[0].costs.items()}
+    table = replace(table, rows=(replace(table.rows[0], costs=costs),))
+    page = read(html_page(table, {"": entries}, {}))
+    choices = [names["value"] for tag, names in page.seen if tag == "option" and "metric-by" in (names["value"] or "")]
+    figures = [names for tag, names in page.seen if tag == "figure" and "metric-by" in (names["id"] or "")]
+    assert [names["id"] for names in figures] == choices
+    assert ["hidden" in names for names in figures] == [False, *[True] * (len(choices) - 1)]
+    assert len(choices) > 2
+
+
 def test_names_are_escaped(page: Reader) -> None:
     assert "<script>alert(1)</script>" in page.text  # as text
     assert "\x1b" not in page.text
