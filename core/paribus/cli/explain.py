@@ -41,7 +41,7 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
     `program` (keys of a study of a program), a name of `from paribus import …` (Shape), `masks`, `softmax`, or
     `traits`: those of all slots, or of one (traits.attention).
     """
-    from paribus.cli.key_options import plain_key, sections
+    from paribus.cli._key_options import plain_key, sections
 
     topic = plain_key(_ALIASES.get(topic, topic))
     if topic in sections():
@@ -59,7 +59,7 @@ def verb(session: Session, topic: str, as_json: bool) -> int:
 
 def _component_or_key(index: Index, topic: str, as_json: bool) -> int:
     """Explain a component, with or without its slot, a public name, or a key of a spec or study."""
-    from paribus.cli.key_options import find_options, sections, unknown_key, with_owners
+    from paribus.cli._key_options import find_options, sections, unknown_key, with_owners
 
     slot, _, name = topic.partition(".")
     if slot in SLOTS and name in index.entries[slot]:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 import paribus
 from paribus.cli import explain
-from paribus.cli.key_options import find_options, plain_key, sections
+from paribus.cli._key_options import find_options, plain_key, sections
 from paribus.cli.slot_contract import name_contract, public_names, slot_contract, trait_tables
 from paribus.hookspecs import SLOTS
 from paribus.registry import index

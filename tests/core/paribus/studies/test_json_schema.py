@@ -1,6 +1,7 @@
 """The JSON Schema of a study accepts what the reader accepts, and refuses keys, types and names that it refuses."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,6 +166,13 @@ PROGRAM_REFUSED = [
     "effects: {dropout: speed}",
     "worth: [2]",
 ]
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the script of the study of a program."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
 
 
 @pytest.fixture(scope="module")
