@@ -30,7 +30,6 @@ from paribus.analysis.formatting import (
     format_difference,
     format_number,
     percent,
-    plural,
     refuse_unknown_columns,
     row_cells,
     row_decimals,
@@ -159,11 +158,11 @@ def without_captions(table: Table) -> Table:
     """Return a table with one line in place of the captions of all settings and families."""
     tables = table.settings
     rows = [row for part in tables for row in part.rows]
-    decided = plural(sum(row.low is not None for row in rows), "verdict")
-    line = (
-        f"{decided} {holding(rows)} together with {percent(1 - table.alpha)} confidence, for other seeds only; "
-        "`paribus compare --notes` explains the table"
-    )
+    count = sum(row.low is not None for row in rows)
+    verb = "holds" if count == 1 and holding(rows) == "hold" else holding(rows)
+    subject = "The verdict" if count == 1 else f"All {count} verdicts"
+    scope = f"{subject} {verb} with {percent(1 - table.alpha)} confidence, for other seeds only; " if count else ""
+    line = f"{scope}`paribus compare --notes` explains the table"
     short = [
         replace(
             part,
