@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
+from paribus.analysis.costs import SPEEDS
 from paribus.analysis.formatting import format_number, plural, table_decimals
 from paribus.analysis.table import Row, Section, Table
 from paribus.analysis.worth import Multiplier, Trend, multiplier, trend
@@ -119,7 +120,8 @@ def _unit(study: Study) -> str:
 def _text(worth: Worth) -> str:
     if not worth.units:
         return f"{worth.row.variant}: unknown, as the baseline does not improve with its budget"
-    texts = ", ".join(f"{it.text} in {unit}" for unit, it in worth.units.items())
+    is_rough = any(worth.row.costs[name].rough for name in SPEEDS)
+    texts = ", ".join(f"{'~' * (is_rough and unit == SECONDS)}{it.text} in {unit}" for unit, it in worth.units.items())
     outliers = f" (outlier: seed {join_names(worth.row.outliers)}, which its interval does not allow for)"
     return f"{worth.row.variant}: {texts}{outliers if worth.row.outliers else ''}"
 

@@ -160,8 +160,8 @@ def without_captions(table: Table) -> Table:
     rows = [row for part in tables for row in part.rows]
     count = sum(row.low is not None for row in rows)
     verb = "holds" if count == 1 and holding(rows) == "hold" else holding(rows)
-    subject = "The verdict" if count == 1 else f"All {count} verdicts"
-    scope = f"{subject} {verb} with {percent(1 - table.alpha)} confidence, for other seeds only; " if count else ""
+    subject = f"The verdict {verb}" if count == 1 else f"{count} verdicts {verb} together"
+    scope = f"{subject} with {percent(1 - table.alpha)} confidence, for other seeds only; " if count else ""
     line = f"{scope}`paribus compare --notes` explains the table"
     short = [
         replace(
