@@ -10,12 +10,13 @@ from paribus.analysis.trial_pair import Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.program.input_files import input_names
-from paribus.program.witness_file import TRAINING
+from paribus.program.witness import TRAINING
 from paribus.specs.program_spec import PROGRAM
 
 MAX_NAMES: Final = 4
 WEIGHTS: Final = "initial weights"
-UNWITNESSED: Final = (WEIGHTS, "batches", "tokens", "targets", "evaluation batches")
+EVALUATION: Final = "evaluation batches"
+UNWITNESSED: Final = (WEIGHTS, "batches", "tokens", "targets", EVALUATION)
 """What makes a comparison fair, and what a program does not show by itself."""
 KEYED: Final = "; `witness().initialise(model, seed)` draws each module's weights by its name"
 
@@ -36,9 +37,15 @@ def unwitnessed(entry: TrialEntry) -> tuple[str, ...]:
 
 
 def unwitnessed_by_pair(pair: TrialPair, tensors: TensorComparison) -> tuple[str, ...]:
-    """Return what is not known to be equal in a pair: of models that share no tensor, the initial weights."""
+    """Return what is not known to be equal in a pair: initial weights, too, if no drawn tensor is in both models."""
     missing = {*unwitnessed(pair.baseline), *unwitnessed(pair.variant)}
-    return tuple(name for name in UNWITNESSED if name in missing or (name == WEIGHTS and not tensors.shared))
+    drawn = {name for name, tensor in _tensors(pair.baseline).items() if tensor["signs"] and "buffer" not in tensor}
+    if not (tensors.shared & drawn if drawn else tensors.shared):
+        missing.add(WEIGHTS)
+    splits = [set((entry.certificate.get("witness") or {}).get("batches") or ()) - {TRAINING} for entry in pair]
+    if splits[0] != splits[1]:
+        missing.add(EVALUATION)
+    return tuple(name for name in UNWITNESSED if name in missing)
 
 
 def witnessed_tensors(pair: TrialPair) -> TensorComparison:

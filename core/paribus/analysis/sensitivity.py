@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from paribus.analysis.p_values import interval, summarise
 from paribus.planning.tuning import VariantTuning
+from paribus.studies.designs import BASELINE
 
 MIN_VALUES: Final = 3
 
@@ -49,9 +50,11 @@ def sensitivities(
         if losses is None:
             continue
         regret = regrets(losses)
-        baseline = baselines.setdefault(tuning.setting, regret)  # the first variant of a setting
+        if tuning.variant == BASELINE:
+            baselines[tuning.setting] = regret
+        baseline = baselines.get(tuning.setting)
         difference = None
-        if baseline is not regret and len(baseline) == len(regret):
+        if baseline is not None and tuning.variant != BASELINE and len(baseline) == len(regret):
             difference = _mean_and_interval([b - a for a, b in zip(baseline, regret, strict=True)], alpha)
         mean, low, high = _mean_and_interval(regret, alpha)
         found.append(

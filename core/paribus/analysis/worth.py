@@ -46,18 +46,18 @@ class Multiplier:
         logarithms, as of independent errors.
         """
 
-        def end(number: float | None, end_of_factor: float) -> float | None:
+        def end(number: float | None, end_of_factor: float, sign: int) -> float | None:
             if number is None or self.value is None or spread is None:
                 return None if number is None else number * factor
             distance = math.hypot(math.log(number / self.value), math.log(end_of_factor / factor))
-            return self.value * factor * math.exp(math.copysign(distance, number - self.value))
+            return self.value * factor * math.exp(sign * distance)
 
         low, high = spread or (factor, factor)
         return replace(
             self,
             value=None if self.value is None else self.value * factor,
-            low=end(self.low, low),
-            high=end(self.high, high),
+            low=end(self.low, low, -1),
+            high=end(self.high, high, 1),
             smallest=self.smallest * factor,
             largest=self.largest * factor,
         )
@@ -91,7 +91,8 @@ def multiplier(
     those at up to four, so the test is exact for normal differences, apart from the error of the interpolation. At the
     budget of the variant, it is the test of its verdict.
 
-    None with fewer than two seeds or budgets, and if the largest budget does not improve the baseline.
+    None with fewer than two seeds or budgets, if the largest budget does not improve the baseline, and if the baseline
+    has this metric at several budgets.
     """
     seeds = [seed for seed in variant if all(seed in values for values in budgets.values())]
     factors = sorted(budgets)
@@ -107,6 +108,8 @@ def multiplier(
     logs = [math.log(factor) for factor in factors]
     parts = [_Part(index, worse, logs, bound) for index in range(len(factors) - 1)]
     crossings = [0.0] * (first == 0) + [place for part in parts for place in part.crossings()]
+    if len(crossings) > 1 and not first <= 0 <= last:
+        return None
     accepted = [*crossings, *(place for part in parts for place in part.accepted())]
     value = _budget_at(crossings[len(crossings) // 2], factors) if first <= 0 <= last else None
     low = _budget_at(min(accepted), factors) if accepted else factors[-1] if last < 0 else factors[0]
@@ -176,7 +179,8 @@ class _Part:
     def accepted(self) -> Iterator[float]:
         """Yield both budgets if t is within its bound there, and where it enters and leaves its bound between them."""
         yield from (self.index + end for end in (0, 1) if abs(_t(self.ends[end])) <= self.bound)
-        yield from (self.index + share for share in _sign_changes(self.excess))
+        # A short interval around a crossing may lie between two places that are looked at.
+        yield from (self.index + share for share in _sign_changes(self.excess, list(_sign_changes(self.mean))))
 
     def crossings(self) -> Iterator[float]:
         """Yield where the mean difference is 0, without the start."""
@@ -195,18 +199,17 @@ def _curvature(values: Sequence[float], logs: Sequence[float], index: int) -> fl
     return _mean(curvatures) * distance**2 if curvatures else 0.0
 
 
-def _sign_changes(function: Callable[[float], float]) -> Iterator[float]:
-    """Yield where a function changes its sign between 0 and 1, at the end included."""
-    values = [function(place / SAMPLES) for place in range(SAMPLES + 1)]
-    for place, (start, end) in enumerate(pairwise(values)):
+def _sign_changes(function: Callable[[float], float], more: Sequence[float] = ()) -> Iterator[float]:
+    """Yield where a function changes its sign between 0 and 1, at the end included, given `more` places to look at."""
+    places = sorted({*(place / SAMPLES for place in range(SAMPLES + 1)), *more})
+    for (left, start), (right, end) in pairwise((place, function(place)) for place in places):
         if not start or not (end == 0 or (start < 0) != (end < 0)):
             continue
-        left, right = place / SAMPLES, (place + 1) / SAMPLES
+        low, high = left, right
         for _ in range(BISECTIONS):
-            middle = (left + right) / 2
-            is_left = function(middle) * start > 0
-            left, right = (middle, right) if is_left else (left, middle)
-        yield right
+            middle = (low + high) / 2
+            low, high = (middle, high) if function(middle) * start > 0 else (low, middle)
+        yield high
 
 
 @final

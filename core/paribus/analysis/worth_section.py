@@ -11,7 +11,7 @@ from paribus.analysis.table import Row, Section, Table
 from paribus.analysis.worth import Multiplier, Trend, multiplier, trend
 from paribus.errors import join_names
 from paribus.planning.plan import Plan
-from paribus.planning.worth import BaselineCurve
+from paribus.planning.worth import OWN, BaselineCurve
 from paribus.specs.program_spec import PROGRAM
 from paribus.storage.atomic import parse_number
 from paribus.studies.study import Study
@@ -29,6 +29,7 @@ class Worth(NamedTuple):
 
     row: Row
     units: Mapping[str, Multiplier]
+    dropped: Sequence[float] = ()  # budgets without a metric of all seeds
 
 
 def worth_sections(plan: Plan, table: Table, records: Records) -> Iterator[Section]:
@@ -90,9 +91,12 @@ def baseline_values(curve: BaselineCurve, table: Table, records: Records) -> tup
 def _worth(row: Row, table: Table, budgets: Budgets, study: Study) -> Worth:
     """Return what a variant is worth: in the unit of the budget, and in others as it takes more or less of them."""
     level = row.level if row.level is not None else 1 - table.alpha
-    own = multiplier(budgets, table.values[row.variant], better=table.better, alpha=1 - level)
+    seeds = table.values[row.variant].keys() & budgets[OWN].keys()
+    complete = {factor: values for factor, values in budgets.items() if seeds <= values.keys()}
+    dropped = [factor for factor in budgets if factor not in complete]
+    own = multiplier(complete, table.values[row.variant], better=table.better, alpha=1 - level)
     if own is None:
-        return Worth(row, {})
+        return Worth(row, {}, dropped)
     unit = _unit(study)
     units = {unit: own}
     flops, speed = row.costs["total_flops"], row.costs["tokens_per_second"]
@@ -107,7 +111,7 @@ def _worth(row: Row, table: Table, budgets: Budgets, study: Study) -> Worth:
         units[SECONDS] = own.scaled(speed.ratio, spread)
     elif unit != SECONDS and row.costs["seconds"].ratio:
         units[SECONDS] = own.scaled(1 / row.costs["seconds"].ratio)
-    return Worth(row, units)
+    return Worth(row, units, dropped)
 
 
 def _unit(study: Study) -> str:
@@ -118,12 +122,15 @@ def _unit(study: Study) -> str:
 
 
 def _text(worth: Worth) -> str:
+    dropped = f"without a metric of all seeds: {join_names(f'{it:g}' for it in worth.dropped)} of the budget"
     if not worth.units:
-        return f"{worth.row.variant}: unknown, as the baseline does not improve with its budget"
+        reason = "two seeds and budgets are needed, and a baseline that improves from each budget to the next"
+        return f"{worth.row.variant}: unknown: {dropped if worth.dropped else reason}"
     is_rough = any(worth.row.costs[name].rough for name in SPEEDS)
     texts = ", ".join(f"{'~' * (is_rough and unit == SECONDS)}{it.text} in {unit}" for unit, it in worth.units.items())
     outliers = f" (outlier: seed {join_names(worth.row.outliers)}, which its interval does not allow for)"
-    return f"{worth.row.variant}: {texts}{outliers if worth.row.outliers else ''}"
+    notes = f"{outliers if worth.row.outliers else ''}{f'; {dropped}' if worth.dropped else ''}"
+    return f"{worth.row.variant}: {texts}{notes}"
 
 
 def _curve_text(table: Table, budgets: Budgets) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
+from paribus.errors import Problem, SpecError
 from paribus.planning.match_budget import resolve_with_budget
 from paribus.planning.settings import Setting
 from paribus.planning.tuning import VariantTuning
@@ -68,11 +69,27 @@ def _baseline_curve(
             )
             continue
         scaled, option = _scaled(study, factor), _scaled_option(study, factor)
+        actual = _actual(study, scaled, option) or factor
+        if actual in trials or actual == OWN:
+            message = f"{factor:g} of the budget is, in whole numbers, the same as another multiple"
+            location, valid = study.location(("worth",)), "multiples further apart, or a larger budget"
+            raise SpecError(
+                Problem(code="duplicate-budget", path="worth", location=location, message=message, valid=valid)
+            )
         specs = resolve_with_budget(scaled, Variant(BASELINE), index, [*changes, *option], flops_per_step)
         name = ", ".join(filter(None, (setting.name, f"budget x {factor:g}")))
         built = build_trials(scaled, [Variant(BASELINE)], {BASELINE: specs}, {}, index, fingerprint)
-        trials[factor] = tuple(replace(trial, setting=name) for trial in built)
-    return BaselineCurve(setting.name, trials)
+        trials[actual] = tuple(replace(trial, setting=name) for trial in built)
+    return BaselineCurve(setting.name, dict(sorted(trials.items())))
+
+
+def _actual(study: Study, scaled: Study, option: Sequence[Change]) -> float:
+    """Return the multiple of the budget after rounding to whole numbers; 0 without a budget in the last stage."""
+    if option:
+        [(key, value)] = option
+        return float(value / get_path(study.base.data, key))
+    own, new = (it.stages[-1].budget or it.budget for it in (study, scaled))
+    return next((new[unit] / own[unit] for unit in own), 0.0)
 
 
 def _scaled(study: Study, factor: float) -> Study:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from paribus.errors import DataError, Problem, join_names
-from paribus.program.witness_file import WITNESS_FILE, witness_lines
+from paribus.program.witness_file import witness_files, witness_lines
 from paribus.specs.tree import get_path
 
 OUTPUT: Final = "stdout"
@@ -98,7 +98,7 @@ def _points(folder: Path, source: str, metric: str) -> Iterable[Mapping[str, Any
     if source == WANDB:
         return _history_points(_newest(folder, "**/run-*.wandb", source))
     if source == WITNESS:
-        return _logged_points(folder / WITNESS_FILE)
+        return _logged_points(folder)
     path = _newest(folder, source, source)
     match path.suffix:
         case ".csv" | ".tsv":
@@ -108,12 +108,18 @@ def _points(folder: Path, source: str, metric: str) -> Iterable[Mapping[str, Any
     return _line_points(path)
 
 
-def _logged_points(path: Path) -> Iterator[Mapping[str, Any]]:
+def _logged_points(folder: Path) -> Iterator[Mapping[str, Any]]:
     """Yield what a script has logged with its witness."""
-    if not path.is_file():
+    files = witness_files(folder)
+    if not files:
         message = "the program ended, and has no witness: `from paribus import witness; witness().log(step, loss=…)`"
         raise DataError(Problem(code="no-metric", message=message))
-    yield from (line for line in witness_lines(path) if "step" in line)
+    yield from (
+        {key: value for key, value in line.items() if key != "rank"}
+        for file in files
+        for line in witness_lines(file)
+        if "step" in line
+    )
 
 
 def _newest(folder: Path, pattern: str, source: str) -> Path:

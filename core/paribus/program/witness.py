@@ -20,13 +20,18 @@ from typing import Any, Final, final
 
 FILE: Final = "PARIBUS_WITNESS"  # variable with the file that the study reads; without it nothing is written
 VERSION: Final = 1
+TRAINING: Final = "train"
 IGNORED: Final = -100  # target without a loss, as in PyTorch
 FULL_BYTES: Final = 1 << 19  # of a tensor of a batch; of a larger one, evenly spaced values are digested
 DIGITS: Final = 16
 DRAWN_FLAG: Final = "_is_hf_initialized"  # of a parameter that transformers does not draw again
-STD_ERRORS: Final = 8  # standard errors by which two standard deviations of one distribution never differ
+STD_ERRORS: Final = 8  # standard errors by which means and spreads of two draws of one distribution never differ
+FIRST: Final = 4096  # values whose distance from their mean is digested where all have one sign
+FEW: Final = 32  # numbers, whose spread is known roughly
+RARE: Final = 1e4  # of such draws, one may be refused
 DISTRIBUTED: Final = "module."  # before the names of a model in DistributedDataParallel
-WRAPPERS: Final = ("_orig_mod.", "_fsdp_wrapped_module.")  # in the names of compiled and sharded models
+WRAPPERS: Final = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # in names of wrapped models
+RANKS: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 INPUTS: Final = ("input_ids", "inputs", "tokens", "x", "pixel_values", "image", "images")
 TARGETS: Final = ("labels", "label", "targets", "target", "y")
 PACKAGES: Final = (
@@ -50,7 +55,6 @@ class Witness:
     def __init__(self, path: str) -> None:
         self._path = path
         self._process = os.getpid()
-        self._rank = int(os.environ.get("RANK", "0"))
         self._tensors: dict[str, Any] = {}
         self._splits: dict[str, _Batches] = {}
         if path:
@@ -69,15 +73,20 @@ class Witness:
         """
         if not self.is_active:
             return
+        count = self._splits[TRAINING].count if TRAINING in self._splits else 0
         new = {}
         for path, value, is_buffer in _named_tensors(model):
             full_name = f"{name}.{path}" if name else path
+            tensor = {**_describe(full_name, value), **({"buffer": True} if is_buffer else {})}
             if full_name not in self._tensors:
-                new[full_name] = {**_describe(value), **({"buffer": True} if is_buffer else {})}
+                new[full_name] = tensor
+            elif not count and self._tensors[full_name] != tensor:
+                raise ValueError(f"Another model has recorded `{full_name}`: give each a name, `model(…, name=…)`.")
         self._tensors |= new
-        self._write({"tensors": new, "after": sum(it.count for it in self._splits.values())})
+        if new:
+            self._write({"tensors": new, "after": count})
 
-    def batch(self, *batch: Any, split: str = "train", **named: Any) -> None:
+    def batch(self, *batch: Any, split: str = TRAINING, **named: Any) -> None:
         """Record a batch: `batch(x, y)`, `batch(x=…, y=…)`, or the mapping or pair that a loader yields.
 
         `x` are the inputs and `y` the targets. Batches of an evaluation have `split="validation"`. Pass tensors before
@@ -97,7 +106,7 @@ class Witness:
 
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:
         """Write metrics at a step: `log(20, val_loss=2.5)`; `metric: {from: witness}` reads them."""
-        if self.is_active and self._rank == 0:
+        if self.is_active and _rank() == 0:
             numbers = {key: float(value) for key, value in {**(values or {}), **named}.items()}
             self._write({"step": int(step), **numbers})
             self._write_batches()
@@ -121,7 +130,7 @@ class Witness:
         generators are seeded, whatever the model has drawn from them.
         """
         torch = sys.modules["torch"]
-        parameters = dict(model.named_parameters())
+        parameters = {name: it for name, it in model.named_parameters() if it.is_floating_point()}
         before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         flagged = [parameter for parameter in parameters.values() if getattr(parameter, DRAWN_FLAG, False)]
         for parameter in flagged:
@@ -130,7 +139,8 @@ class Witness:
             for parameter in parameters.values():
                 parameter.fill_(math.nan)  # to find those that are not drawn
             for path, module in reversed(list(model.named_modules())):  # a module may set what its parts have drawn
-                self.seed_everything(int(hashlib.sha256(f"{seed} {path}".encode()).hexdigest()[:15], 16))
+                name = _plain_name(f"{path}.").removesuffix(".")
+                self.seed_everything(int(hashlib.sha256(f"{seed} {name}".encode()).hexdigest()[:15], 16))
                 _draw(model, module, init)
             for name, parameter in parameters.items():
                 _check_drawn(name, before[name], parameter)
@@ -139,17 +149,24 @@ class Witness:
         self.seed_everything(seed)
 
     def _write_batches(self) -> None:
-        if self.is_active:
+        if self.is_active and (self._splits or self._tensors):
             splits = {split: batches.to_json() for split, batches in self._splits.items()}
             self._write({"witness": VERSION, "environment": _environment(), "batches": splits})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        path = Path(f"{self._path}.{self._rank}" if self._rank else self._path)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with Path(f"{self._path}.{self._process}").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "rank": _rank()}) + "\n")
 
 
 _WITNESSES: dict[str, Witness] = {}
+
+
+def _rank() -> int:
+    """Return the number of this process among those that train one model."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return next((int(os.environ[name]) for name in RANKS if os.environ.get(name, "").isdecimal()), 0)
 
 
 @final
@@ -191,7 +208,8 @@ def _first(named: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 def _count_tokens(inputs: Any, mask: Any) -> int | None:
     """Return the number of tokens, without padding if there is a mask; of inputs that are no integers, of examples."""
     if mask is not None:
-        return int(mask.sum())
+        is_count = any(word in str(getattr(mask, "dtype", "")) for word in ("int", "bool"))
+        return int(mask.sum()) if is_count else None
     if not hasattr(inputs, "shape"):
         return None
     return _product(inputs.shape if "int" in str(inputs.dtype) else inputs.shape[:1])
@@ -201,7 +219,8 @@ def _count_targets(targets: Any) -> int | None:
     """Return the number of targets, without ignored ones."""
     if not hasattr(targets, "shape"):
         return None
-    return int((targets != IGNORED).sum()) if "int" in str(targets.dtype) else _product(targets.shape)
+    is_signed = "int" in str(targets.dtype) and "uint" not in str(targets.dtype)
+    return int((targets != IGNORED).sum()) if is_signed else _product(targets.shape)
 
 
 def _product(shape: Any) -> int:
@@ -242,15 +261,33 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _leaves(item, f"{path}.{key}" if path else str(key))
 
 
-def _describe(value: Any) -> dict[str, Any]:
+def _describe(name: str, value: Any) -> dict[str, Any]:
     """Return the shape of a tensor with digests of its values and of their signs; a constant has none of signs."""
+    if getattr(value, "is_meta", False) or type(value).__name__.startswith("Uninitialized"):
+        raise ValueError(f"`{name}` has no values yet: call `model` after it is made, or after the first pass.")
     tensor = _on_cpu(value)
-    is_constant = not _product(tensor.shape) or bool((tensor == tensor.reshape(-1)[:1]).all())
     return {
         "shape": [int(size) for size in tensor.shape],
         "value": hashlib.sha256(str(tensor.dtype).encode() + _bytes(tensor)).hexdigest()[:DIGITS],
-        "signs": "" if is_constant else hashlib.sha256(_bytes(tensor > 0)).hexdigest()[:DIGITS],
+        "signs": _signs(tensor),
     }
+
+
+def _signs(tensor: Any) -> str:
+    """Return a digest of the signs, or of those of the distances from the mean where all are equal.
+
+    It is empty for constants, and for types without an order.
+    """
+    try:
+        if not _product(tensor.shape) or bool((tensor == tensor.reshape(-1)[:1]).all()):
+            return ""
+        signs = tensor > 0
+        if bool(signs.all()) or not bool(signs.any()):
+            first = tensor.reshape(-1)[:FIRST]
+            signs = first > first.mean()
+        return hashlib.sha256(_bytes(signs)).hexdigest()[:DIGITS]
+    except (RuntimeError, TypeError):  # such as complex numbers
+        return ""
 
 
 def _sampled_digest(value: Any) -> bytes:
@@ -258,7 +295,9 @@ def _sampled_digest(value: Any) -> bytes:
     if value is None or isinstance(value, bool | int | float | str | bytes):
         return repr(value).encode()
     if not hasattr(value, "shape"):
-        raise TypeError(f"A batch has tensors, arrays, numbers and texts, but this one has a {type(value).__name__}.")
+        raise TypeError(f"A batch has tensors, arrays, numbers and texts, but this one has `{type(value).__name__}`.")
+    if getattr(value, "is_sparse", False) or getattr(value, "is_nested", False):
+        value = value.to_dense() if value.is_sparse else value.to_padded_tensor(0.0)
     flat = (value.detach() if hasattr(value, "detach") else value.__array__()).reshape(-1)
     stride = -(-_product(flat.shape) * flat.dtype.itemsize // FULL_BYTES)
     sample = _on_cpu(flat[::stride] if stride > 1 else flat)
@@ -268,14 +307,15 @@ def _sampled_digest(value: Any) -> bytes:
 def _on_cpu(value: Any) -> Any:
     """Return a tensor of torch on the CPU, of a sharded one the part of this process; or an array of numpy."""
     if hasattr(value, "detach"):
-        return (value.to_local() if hasattr(value, "to_local") else value).detach().cpu()
+        value = value.to_local() if hasattr(value, "to_local") else value
+        return (value.to_dense() if value.is_sparse else value).detach().cpu()
     return value.__array__()
 
 
 def _bytes(tensor: Any) -> bytes:
     """Return the bytes of a tensor or array; numpy has no array for some types of torch, such as bfloat16."""
     if not hasattr(tensor, "data_ptr"):
-        return bytes(tensor.tobytes())
+        return repr(tensor.tolist()).encode() if tensor.dtype == object else bytes(tensor.tobytes())
     tensor = tensor.contiguous()
     size = tensor.numel() * tensor.element_size()
     return ctypes.string_at(tensor.data_ptr(), size) if size else b""
@@ -286,6 +326,8 @@ def _draw(model: Any, module: Any, init: Callable[[Any], Any] | None) -> None:
     draw = init or getattr(model, "_init_weights", None)
     if draw is not None:
         draw(module)
+    elif next(module.parameters(recurse=False), None) is None:
+        return  # one that draws the weights of its parts would tie them to each other
     elif hasattr(module, "reset_parameters"):
         module.reset_parameters()
     elif hasattr(module, "_reset_parameters"):
@@ -303,12 +345,27 @@ def _check_drawn(name: str, before: Any, after: Any) -> None:
             )
         after.copy_(before)
         return
-    tolerance = STD_ERRORS / (2 * max(after.numel(), 1)) ** 0.5 if old and new else 0
-    if abs(old - new) > tolerance * max(old, new):
+    if not _is_same_scale(before.double(), after.double(), old, new):
         raise ValueError(
-            f"`{name}` is drawn with a standard deviation of {new:.3g}, and the script had drawn {old:.3g}; "
-            "pass an `init` that draws each module as the script does"
+            f"`{name}` is drawn with mean {float(after.mean()):.3g} and standard deviation {new:.3g}; the script "
+            f"had {float(before.mean()):.3g} and {old:.3g}, or rows of zeros. Pass an `init` that draws each module "
+            "as the script does"
         )
+
+
+def _is_same_scale(before: Any, after: Any, old: float, new: float) -> bool:
+    """Return whether two draws may come from one distribution, as far as mean, spread and rows of zeros show it."""
+    count = before.numel()
+    if count > 1 and not (old and new):  # a constant
+        return bool((before == after).all())
+    if before.ndim > 1 and bool(((before.flatten(1) == 0).all(1) & (after.flatten(1) != 0).any(1)).any()):
+        return False
+    if count <= FEW:  # all of a few numbers are small by chance at times
+        sizes = sorted(float(values.square().mean()) ** 0.5 for values in (before, after))
+        return bool(sizes[0] * 2 * RARE ** (1 / count) >= sizes[1])
+    error = STD_ERRORS / count**0.5
+    distance = abs(float(before.mean()) - float(after.mean()))
+    return bool(abs(math.log(old / new)) <= error and distance <= 2 * error * max(old, new))
 
 
 def _environment() -> dict[str, Any]:

@@ -11,7 +11,6 @@ from paribus.errors import DataError, Problem
 from paribus.storage.atomic import digest_json
 
 WITNESS_FILE: Final = "paribus-witness.jsonl"  # in the folder in which the program runs
-TRAINING: Final = "train"  # split of the training batches
 
 Line = Mapping[str, Any]
 
@@ -21,7 +20,7 @@ def read_witness(folder: Path) -> dict[str, Any]:
 
     The first process describes the tensors. The batches of a split are those of all processes.
     """
-    processes = [list(witness_lines(path)) for path in sorted(folder.glob(f"{WITNESS_FILE}*"), key=_rank)]
+    processes = [list(witness_lines(path)) for path in witness_files(folder)]
     try:
         return _merged_lines(processes) if processes else {}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -29,16 +28,38 @@ def read_witness(folder: Path) -> dict[str, Any]:
         raise DataError(Problem(code="invalid-witness", location=WITNESS_FILE, message=message)) from error
 
 
+def witness_files(folder: Path) -> list[Path]:
+    """Return the file of each process, in the order in which they began to write."""
+    return sorted(folder.glob(f"{WITNESS_FILE}*"), key=lambda path: (path.stat().st_ctime_ns, path.name))
+
+
 def _merged_lines(processes: Sequence[Sequence[Line]]) -> dict[str, Any]:
-    models = [line for line in processes[0] if "tensors" in line]
-    last_states = [next((line for line in reversed(lines) if "batches" in line), {}) for lines in processes]
-    splits = dict.fromkeys(split for state in last_states for split in state.get("batches", ()))
+    ranks = [int(lines[-1].get("rank", 0)) if lines else 0 for lines in processes]
+    ordered = [lines for _, lines in sorted(zip(ranks, processes, strict=True), key=lambda it: it[0])]
+    models = [line for lines in ordered for line in lines if "tensors" in line]
+    states = [(rank, state) for rank, lines in zip(ranks, processes, strict=True) if (state := _last_state(lines))]
+    batches: dict[str, dict[int, Line]] = {}
+    for rank, state in states:
+        for split, recorded in state["batches"].items():
+            if rank in batches.setdefault(split, {}):
+                message = f"two processes of rank {rank} have recorded the split `{split}`"
+                raise DataError(Problem(code="invalid-witness", location=WITNESS_FILE, message=message))
+            batches[split][rank] = recorded
+    tensors: dict[str, Any] = {}
+    for line in models:
+        tensors = {**line["tensors"], **tensors}
     return {
-        "tensors": {name: tensor for line in models for name, tensor in line["tensors"].items()},
+        "tensors": tensors,
         "late": max((int(line["after"]) for line in models), default=0),
-        "environment": {key: str(value) for key, value in last_states[0].get("environment", {}).items()},
-        "batches": {split: _merged([state.get("batches", {}).get(split) for state in last_states]) for split in splits},
+        "environment": {
+            key: str(value) for key, value in (states[0][1].get("environment", {}) if states else {}).items()
+        },
+        "batches": {split: _merged([by_rank[rank] for rank in sorted(by_rank)]) for split, by_rank in batches.items()},
     }
+
+
+def _last_state(lines: Sequence[Line]) -> Line:
+    return next((line for line in reversed(lines) if "batches" in line), {})
 
 
 def witness_lines(path: Path) -> Iterator[Line]:
@@ -54,14 +75,8 @@ def witness_lines(path: Path) -> Iterator[Line]:
         yield line
 
 
-def _rank(path: Path) -> int:
-    suffix = path.name.removeprefix(WITNESS_FILE).removeprefix(".")
-    return int(suffix) if suffix.isdecimal() else 0
-
-
-def _merged(batches: Sequence[Line | None]) -> dict[str, Any]:
+def _merged(known: Sequence[Line]) -> dict[str, Any]:
     """Return the batches of all processes: their tokens and targets add up."""
-    known = [item for item in batches if item is not None]
     if len(known) == 1:
         return dict(known[0])
     counts = {unit: [item[unit] for item in known] for unit in ("tokens", "targets")}

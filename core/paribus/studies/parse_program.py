@@ -90,8 +90,8 @@ def parse_program_worth(validator: Validator, keys: ProgramKeys, varied: Sequenc
     if option and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
         message = f"`{option}` has no positive number in `base`, of which multiples could be taken"
         validator.add_error("missing", ("worth", "option"), message, f"base: {{{option}: 1000}}")
-    elif option in [key for _, key in varied]:
-        message = f"`{option}` is varied, and is to be the budget of the baseline"
+    elif option in [*(key for _, key in varied), *(keys.tune or {})]:
+        message = f"`{option}` is varied or tuned, and is to be the budget of the baseline"
         validator.add_error("incompatible-options", ("worth", "option"), message, "an option that all variants share")
     return Worth(factors, option) if factors else None
 

@@ -49,6 +49,12 @@ def test_a_higher_metric_may_be_better() -> None:
     assert found.low is None
 
 
+def test_a_variant_is_never_in_the_place_of_the_baseline() -> None:
+    baseline = tuning("baseline", [(1.0,), (float("nan"),), (3.0,)])
+    found = answers(baseline, tuning("first", [(2.0,), (1.0,), (3.0,)]), tuning("second", [(2.0,), (1.0,), (3.0,)]))
+    assert [item.against_baseline for item in found] == [None, None]
+
+
 @pytest.mark.parametrize("score", [None, float("nan"), float("inf")])
 def test_a_value_without_a_metric_gives_none(score: float | None) -> None:
     assert answers(tuning("baseline", [(1.0, 1.0), (2.0, score), (3.0, 3.0)])) == []

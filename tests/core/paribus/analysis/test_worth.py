@@ -57,6 +57,7 @@ def test_beyond_the_budgets_their_limit_is_given(variant: float, text: str) -> N
 def test_a_baseline_that_does_not_improve_gives_no_answer() -> None:
     assert exact({budget: 2 + budget for budget in BUDGETS}, 3.0) is None
     assert exact({1.0: 2.0}, 2.0) is None
+    assert exact(dict(zip(BUDGETS, (3.0, 3.3, 3.1, 2.9, 2.8), strict=True)), 3.1) is None  # it has this loss twice
 
 
 def draw(
@@ -108,6 +109,17 @@ def test_units_of_the_metric_and_the_order_of_seeds_do_not_count(
         assert first == second if first is None else first == pytest.approx(second, rel=1e-6)
 
 
+@pytest.mark.parametrize("noise", [1e-6, 1e-4, 1e-3, 1e-2])
+def test_an_interval_is_as_short_as_the_noise(noise: float) -> None:
+    found = multiplier(*draw(random.Random(0), 5, 1.31, noise), better="lower", alpha=0.05)
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.value is not None
+    assert found.low < found.value < found.high
+    assert 3 * noise < found.high - found.low < 30 * noise
+
+
 @pytest.mark.parametrize("seeds", [5, 12])
 def test_intervals_cover_the_true_multiplier(seeds: int) -> None:
     """`docs/error-rates.md` has more cases. 3 standard errors of 1,000 studies are 2 %."""
@@ -128,6 +140,9 @@ def test_a_ratio_of_costs_widens_the_interval() -> None:
     assert measured.high is not None
     assert measured.high > 0.65
     assert own.scaled(2.0).largest == 4.0
+    certain = Multiplier(value=1.3, low=1.3, high=1.3, is_above=False, smallest=0.5, largest=2.0, n=5)
+    widened = certain.scaled(1.0, (0.9, 1.1))
+    assert [widened.low, widened.high] == pytest.approx([1.3 * 0.9, 1.3 * 1.1])
 
 
 def test_the_trend_is_the_line_through_the_logarithms() -> None:

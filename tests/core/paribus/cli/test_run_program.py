@@ -41,6 +41,7 @@ if a.way == "generator":
 weights["kept"] = rng.normal(size=4) * (2 if a.way == "scaled" else 1)
 if a.way == "renamed":
     weights = {f"my_{name}": value for name, value in weights.items()}
+weights["norm"] = np.ones(2)
 if a.way not in ("late", "silent"):
     w.model(weights)
 data = np.random.default_rng(a.seed + 7 + (a.way == "data"))
@@ -51,7 +52,8 @@ for step in range(1, 3 if a.way == "short" else 4):
         w.batch(x, np.where(x > 7, -100, x) if a.way == "targets" else x)
     loss -= 0.1 * x.mean() + (0 if a.way in ("base", "ignored") else 0.001 * step * (1 + a.seed))
     if a.way != "unevaluated":
-        w.batch(np.arange(8 if a.way == "evaluation" else 9), split="validation")
+        split = "test" if a.way == "other-split" else "validation"
+        w.batch(np.arange(8 if a.way == "evaluation" else 9), split=split)
     w.log(4 if a.way == "short" and step == 2 else step, val_loss=loss)
 if a.way == "late":
     w.model(weights)
@@ -149,19 +151,20 @@ def test_an_option_that_the_program_ignores_withholds_the_verdict(
 @pytest.mark.thorough
 def test_only_a_fair_pair_of_a_witnessed_script_is_certified(cli: Cli, write: Callable[..., str]) -> None:
     findings = {
-        "reshaped": "✓ 1/2 tensors equal at step 0; swap reshaped",
-        "scaled": "✓ 1/2 tensors equal at step 0; kept at another scale",
-        "generator": "✗ leaked seed: 1 of 2 tensors",
+        "reshaped": "✓ 2/3 tensors equal at step 0; swap reshaped",
+        "scaled": "✓ 2/3 tensors equal at step 0; kept at another scale",
+        "generator": "✗ leaked seed: 1 of 3 tensors",
         "data": "✗ other batches",
         "short": "✗ other budget: 3 batches against 2",
         "tokens": "✗ other budget: 18 tokens in batches against 12",
         "targets": "✗ other budget: 18 targets in batches",
         "evaluation": "✗ other budget: 27 tokens in validation batches against 24",
         "ignored": "✗ no effect",
-        "renamed": "· 0/2 tensors equal at step 0; not witnessed: initial weights",
+        "renamed": "· 1/3 tensors equal at step 0; not witnessed: initial weights",
         "late": "· not witnessed: initial weights",
         "silent": "· not witnessed: initial weights, batches, tokens, targets",
-        "unevaluated": "· 2/2 tensors equal at step 0; not witnessed: evaluation batches",
+        "other-split": "· 3/3 tensors equal at step 0; not witnessed: evaluation batches",
+        "unevaluated": "· 3/3 tensors equal at step 0; not witnessed: evaluation batches",
     }
     study = write(WITNESSED, **WITNESSED_STUDY, vary={"way": [*findings]})
     rows(cli, study)

@@ -31,7 +31,7 @@ def planned(plugin_index: Index, **changes: Any) -> Plan:
 @pytest.mark.parametrize(
     ("budget", "key", "values"),
     [
-        ({"steps": 11}, "max_steps", [6, 11, 22]),
+        ({"steps": 12}, "max_steps", [6, 12, 24]),
         ({"tokens": 32 * 128 * 10}, "max_steps", [None, None, None]),
         ({"flops": 1000}, "max_steps", [5, 10, 20]),
         ({"seconds": 3}, "max_time", [{"seconds": 1.5}, {"seconds": 3}, {"seconds": 6}]),
@@ -54,6 +54,12 @@ def test_the_baseline_is_trained_at_multiples_of_the_budget(
     assert [variant.name for variant in result.variants] == ["baseline", "attention=mqa"]
     assert {trial.setting for trial in curve.trials[0.5]} == {"budget x 0.5"}
     assert {trial.variant for trials in curve.trials.values() for trial in trials} == {"baseline"}
+
+
+def test_a_multiple_counts_as_it_is_run(plugin_index: Index) -> None:
+    [curve] = planned(plugin_index, budget={"steps": 3}).curves
+    steps = {factor: trials[0].spec["trainer"]["max_steps"] for factor, trials in curve.trials.items()}
+    assert steps == {2 / 3: 2, 1.0: 3, 2.0: 6}
 
 
 def test_every_stage_has_the_multiple_of_its_budget(plugin_index: Index) -> None:
@@ -95,6 +101,8 @@ def test_a_tuned_baseline_has_its_values_at_each_budget(plugin_index: Index) -> 
     [
         ({"budget": {"steps": 10}, "worth": [1]}, "unused-option"),
         ({"budget": {"steps": 10}, "worth": [0]}, "out-of-range"),
+        ({"budget": {"steps": 1}, "worth": [0.5, 2]}, "duplicate-budget"),
+        ({"budget": {"steps": 3}, "worth": [1.4, 1.5]}, "duplicate-budget"),
         ({"budget": {"steps": 10}, "stop": "when-decided", "seeds": 8}, "incompatible-options"),
         ({}, "missing"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,7 +30,8 @@ def new(tmp_path: Path) -> New:
     """Return a new witness; each writes to the same file, which is empty at first."""
 
     def new_witness() -> Witness:
-        (tmp_path / WITNESS_FILE).unlink(missing_ok=True)
+        for path in tmp_path.glob(f"{WITNESS_FILE}*"):
+            path.unlink()
         return Witness(str(tmp_path / WITNESS_FILE))
 
     return new_witness
@@ -100,6 +102,8 @@ def test_a_large_batch_is_digested_by_a_sample() -> None:
         (({"input_ids": TOKENS, "attention_mask": torch.tensor([[1, 1, 0]] * 2)},), {}, 4, None),
         ((), {"x": np.ones((2, 3), dtype=np.int32), "y": np.ones(2)}, 6, 2),
         (("text",), {}, None, None),
+        ((TOKENS, torch.full((2,), 156, dtype=torch.uint8)), {}, 6, 2),
+        (({"input_ids": TOKENS, "attention_mask": torch.full((2, 3), float("-inf"))},), {}, None, None),
     ],
 )
 def test_tokens_and_targets_are_counted(
@@ -112,6 +116,56 @@ def test_tokens_and_targets_are_counted(
     expected = [None if count is None else 3 * count for count in (tokens, targets)]
     assert [recorded["count"], recorded["tokens"], recorded["targets"]] == [3, *expected]
     assert sorted(recorded["digests"]) == ["1", "2"]
+
+
+def test_texts_in_arrays_are_compared_by_their_values() -> None:
+    digests = []
+    for _ in range(2):
+        batches = witness_module._Batches()
+        batches.add((np.array(["a" * 40, "".join(["b"] * 40)], dtype=object),), {})
+        digests.append(batches.digest)
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.randn(3, dtype=torch.complex64),
+        torch.ones(3, dtype=torch.uint16),
+        torch.eye(3).to_sparse(),
+        torch.tensor(2.0),
+    ],
+)
+def test_tensors_of_every_type_are_described(new: New, tensor: torch.Tensor) -> None:
+    (w := new()).model({"it": tensor})
+    assert seen(w)["tensors"]["it"]["shape"] == list(tensor.shape)
+
+
+@pytest.mark.parametrize("model", [nn.LazyLinear(3), nn.Linear(3, 3, device="meta")])
+def test_a_model_without_values_is_an_error(new: New, model: nn.Module) -> None:
+    with pytest.raises(ValueError, match="no values yet"):
+        new().model(model)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_draws_of_one_sign_are_told_from_others(new: New, sign: int) -> None:
+    def signs(values: torch.Tensor) -> str:
+        (w := new()).model({"it": values})
+        found: str = seen(w)["tensors"]["it"]["signs"]
+        return found
+
+    assert signs(sign * torch.rand(64)) != signs(sign * torch.rand(64))
+    x = sign * (torch.rand(64) + 0.1)
+    assert signs(x) == signs(3 * x)
+
+
+def test_two_models_with_the_same_names_need_names(new: New) -> None:
+    w = new()
+    w.model(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="name"):
+        w.model(nn.Linear(2, 2))
+    w.model(nn.Linear(2, 2), name="other")
+    assert len(seen(w)["tensors"]) == 4
 
 
 def test_an_object_without_values_is_no_batch(new: New) -> None:
@@ -142,15 +196,23 @@ def test_weights_that_are_recorded_after_a_batch_are_late(new: New) -> None:
     w.batch(torch.ones(1))
     w.model(nn.Linear(1, 1))
     assert seen(w)["late"] == 1
+    w = new()
+    w.batch(torch.ones(1), split="validation")
+    w.model(model := nn.Linear(1, 1))
+    w.batch(torch.ones(1))
+    w.model(model)  # again, which adds nothing
+    assert seen(w)["late"] == 0
 
 
 def test_the_batches_of_all_processes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def record(last: int) -> Any:
         for rank in (0, 1):
             monkeypatch.setenv("RANK", str(rank))
+            monkeypatch.setattr(os, "getpid", lambda rank=rank: 1000 + rank)
             w = Witness(str(tmp_path / WITNESS_FILE))
             w.batch(torch.tensor([1, rank * last]), torch.tensor([1.0]))
             w.log(1, loss=2.0)
+        Witness(str(tmp_path / WITNESS_FILE))._write_batches()  # a worker that has recorded nothing
         recorded = seen(w)
         for path in tmp_path.iterdir():
             path.unlink()
@@ -209,10 +271,49 @@ class Scaled(nn.Linear):
         nn.init.normal_(self.weight, std=1.0)
 
 
-@pytest.mark.parametrize(("model", "word"), [(Undrawn(), "was not drawn"), (Scaled(), "standard deviation")])
+def changed(module: nn.Module, change: Callable[[Any], Any]) -> nn.Module:
+    """Return a module whose weights a script has changed after it was made."""
+    with torch.no_grad():
+        change(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        (Undrawn(), "was not drawn"),
+        (Scaled(), "standard deviation"),
+        (changed(nn.BatchNorm2d(64), lambda it: it.weight.zero_()), "standard deviation"),
+        (changed(nn.Linear(64, 3), lambda it: it.bias.fill_(-4.6)), "standard deviation"),
+        (changed(nn.LSTM(8, 64), lambda it: it.bias_ih_l0[64:128].fill_(1)), "standard deviation"),
+        (changed(nn.Linear(4, 4), lambda it: it.weight.mul_(1e-4)), "standard deviation"),
+        (changed(nn.Linear(8, 8), lambda it: it.weight.add_(3)), "standard deviation"),
+        (changed(nn.Embedding(9, 8), lambda it: it.weight[0].zero_()), "rows of zeros"),
+    ],
+)
 def test_weights_that_are_not_drawn_as_in_the_script_are_an_error(new: New, model: nn.Module, word: str) -> None:
     with pytest.raises(ValueError, match=word):
         new().initialise(nn.Sequential(model), 1)
+
+
+def test_usual_modules_are_never_refused(new: New) -> None:
+    """The draws of 50 seeds: a trial must not fail for its seed."""
+    for seed in range(50):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Linear(8, 1), nn.Linear(1, 1), nn.Embedding(5, 4, padding_idx=0), nn.LSTM(3, 3), nn.Conv1d(2, 2, 3)
+        )
+        before = [parameter.detach().clone() for parameter in model.parameters()]
+        new().initialise(model, seed)
+        assert all(parameter.isfinite().all() for parameter in model.parameters())
+        assert not any(torch.equal(*pair) for pair in zip(before, model.parameters(), strict=True))
+
+
+def test_a_wrapped_model_has_the_same_draws(new: New) -> None:
+    plain, wrapped = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
+    new().initialise(plain, 1)
+    new().initialise(nn.ModuleDict({"module": nn.ModuleDict({"_orig_mod": wrapped})}), 1)
+    assert all(torch.equal(*pair) for pair in zip(plain.parameters(), wrapped.parameters(), strict=True))
 
 
 def test_a_function_may_draw_the_weights(new: New) -> None:
