@@ -16,6 +16,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from paribus.analysis.outliers import MAD_TO_SD, cutoffs
+from paribus.analysis.p_values import critical_t
 from paribus.analysis.power import power_to_detect
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.analysis.worth import multiplier
@@ -28,6 +29,7 @@ SEEDS: Final = (5, 8, 12)
 VARIANTS, STUDIES, RESAMPLED, DRAWS = 4, 10_000, 1_000, 399
 ALPHA: Final = 0.05
 EFFECT: Final = 2.0  # of the tables of power and coverage, in standard deviations of a difference
+ADDED, LIMITS = 4_000, (8, 12, 50, 200)  # studies to which seeds are added, and their last numbers of seeds
 BUDGETS, MULTIPLIERS = (0.5, 0.71, 1.0, 1.41, 2.0), 4_000
 RATE, SIZE = 0.1, 10.0  # of failing seeds
 
@@ -224,6 +226,25 @@ def multiplier_coverage(true: float, exponent: float, n: int) -> tuple[float, fl
     return covered / MULTIPLIERS, closed / MULTIPLIERS
 
 
+# ------------------------------------------------------------------------------------------------ seeds added
+def peeked(name: str, limit: int, *, open_ended: bool) -> float:
+    """Return the share of studies with a wrong verdict at any number of seeds from 3 to `limit`.
+
+    Holm's procedure makes its first wrong claim where one p-value is below alpha over the number of variants.
+    """
+    x = studies(name, limit, ADDED)
+    found = np.zeros(len(x), bool)
+    for n in range(3, limit + 1):
+        part = x[..., :n]
+        t = abs(part.mean(-1)) / part.std(-1, ddof=1) * np.sqrt(n)
+        found |= (t > critical_t(ALPHA / VARIANTS, n, open_ended=open_ended)).any(1)
+    return float(found.mean())
+
+
+def open_ended_power(n: int, *, open_ended: bool) -> float:
+    return power_to_detect(EFFECT, 1.0, n, ALPHA / VARIANTS, open_ended=open_ended)
+
+
 # ------------------------------------------------------------------------------------------------ page
 def rates(values: Sequence[float]) -> str:
     return " · ".join(f"{100 * value:.1f}" for value in values)
@@ -281,6 +302,27 @@ def page() -> Iterator[str]:
             rows.append([f"{exponent:g}", f"{true:g}", *(rates(column) for column in zip(*shares, strict=True))])
     yield from table(["exponent", "true multiplier", "covered", "with both ends"], rows)
 
+    yield ""
+    yield from TEXT_ADDED.splitlines()
+    yield from table(
+        ["noise", "Student's t", "always-valid t"],
+        [
+            [name, *(rates([peeked(name, limit, open_ended=kind) for limit in LIMITS]) for kind in (False, True))]
+            for name in ("normal", "t, 3 degrees of freedom", "uniform")
+        ],
+    )
+    yield from table(
+        ["", "width of the interval", "power, fixed seeds", "power, always valid"],
+        [
+            [
+                f"{n} seeds",
+                f"{critical_t(ALPHA, n, open_ended=True) / critical_t(ALPHA, n):.2f}x",
+                *(f"{100 * open_ended_power(n, open_ended=kind):.1f}" for kind in (False, True)),
+            ]
+            for n in (5, 6, 8, 12, 20, 50)
+        ],
+    )
+
 
 TEXT_ERRORS: Final = f"""\
 Written by `make error-rates`: {STUDIES:,} simulated studies a cell, four variants and a baseline, which share the
@@ -328,6 +370,16 @@ Of inconclusive verdicts on five seeds, the percentage that a new study decides,
 names (`needs n ≥ ~7`), and with as many as the end of its bracket.
 """
 
+
+TEXT_ADDED: Final = f"""\
+## Seeds that are added
+
+Percentages of studies with a wrong verdict where someone looks after each seed from the third on, and adds seeds
+until a verdict appears or there are {", ".join(map(str, LIMITS[:-1]))} or {LIMITS[-1]} of them: {ADDED:,} studies of
+four variants without any difference. With `stop: {{open: true}}`, verdicts are of the always-valid t-test, and 5 are
+promised at any number of seeds. Its intervals are wider than those for a number of seeds that was fixed in advance; the
+power is that of the first of four verdicts at this number of seeds, for a difference of {EFFECT:g} standard deviations.
+"""
 
 TEXT_MULTIPLIERS: Final = f"""\
 ## Multipliers of compute

@@ -271,6 +271,7 @@ def compare_values(
     better: Better = "lower",
     margin: float | None = None,
     alpha: float = 0.05,
+    open_ended: bool = False,
 ) -> Table:
     """Return the verdict table of numbers that exist already, paired by seed.
 
@@ -279,6 +280,9 @@ def compare_values(
     `values` is a CSV, TSV or JSON-lines file, a data frame, or a list of rows, with the columns `variant`, `seed` and
     `metric`; or a mapping from variants to their values, by seed or in the order of the seeds. The baseline is the
     variant of this name: by default `baseline`, or else the first one. A value that is not finite is a diverged trial.
+    With `open_ended`, the verdicts hold at every number of seeds, so seeds may be added; their intervals are wider.
     """
-    table = compare_numbers(values, metric=metric, baseline=baseline, better=better, margin=margin, alpha=alpha)
+    table = compare_numbers(
+        values, metric=metric, baseline=baseline, better=better, margin=margin, alpha=alpha, open_ended=open_ended
+    )
     return table.with_renderer(TableRenderer())

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.error_rates import PAGE, SEEDS, SHAPES, guarded, holm, outlying, rates, student, studies, wrong
+from benchmarks.error_rates import PAGE, SEEDS, SHAPES, guarded, holm, outlying, peeked, rates, student, studies, wrong
 
 from paribus.analysis.verdicts import PairedDifferences, decide
 
@@ -30,3 +30,8 @@ def test_the_page_has_the_figures_of_the_simulation() -> None:
     assert all(f"| {name} |" in text for name in SHAPES)
     for name in ("normal", "variants fail, equal means"):
         assert f"| {name} | {rates([wrong(studies(name, n), student) for n in SEEDS])} |" in text
+
+
+def test_seeds_that_are_added_mislead_a_fixed_test_and_no_open_ended_one() -> None:
+    assert peeked("normal", 12, open_ended=False) > 0.1
+    assert peeked("normal", 12, open_ended=True) < 0.05

@@ -271,6 +271,7 @@ def comparison_spec(
         matched_option_notes=matched_option_notes(setting),
         previous_looks=tuple(dict.fromkeys(look for key in keys for look in planned.store.looks(key))),
         look_seeds=study_spec.looks,
+        open_ended=study_spec.open_ended,
         replanned=any(planned.store.has_other_stops(key, study_spec.seeds, study_spec.looks) for key in keys),
         throughput=None if (document := timing_document(planned.store)) is None else Throughput(document),
     )

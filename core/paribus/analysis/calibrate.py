@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -117,6 +118,7 @@ def calibrate_entries(
         power=power,
         effect=effect,
         margin=comparison.margin,
+        open_ended=comparison.open_ended,
         baseline=Spread(variant=comparison.baseline, n=base.n, sd=base.sd, interval=spread_interval(base.sd, base.n)),
         rows=tuple(rows),
         independent=independent,
@@ -143,7 +145,8 @@ class _Requirement:
     @property
     def alpha(self) -> float:
         """The alpha of Holm's first step, which a single verdict must pass; with several looks, at the last one."""
-        share = alpha_shares(self.comparison.look_seeds)[-1] if self.comparison.look_seeds else 1.0
+        looks = () if self.comparison.open_ended else self.comparison.look_seeds
+        share = alpha_shares(looks)[-1] if looks else 1.0
         return share * self.comparison.alpha / max(1, self.family)
 
     def spread(self, name: str, baseline: Sequence[float], variant: Sequence[float]) -> Spread:
@@ -156,7 +159,8 @@ class _Requirement:
         # Differences without a spread are tested by the sign test, whose power does not depend on the effect.
         if sd == 0:
             return Spread(variant=name, n=n, sd=sd, interval=ends, reduction=gain)
-        effects = [self._smallest_effect(spread) for spread in (sd, *ends)] if len(self.comparison.seeds) > 1 else None
+        effects = [self._smallest_effect(spread) for spread in (sd, *ends)] if len(self.comparison.seeds) > 1 else []
+        effects = [effect for effect in effects if math.isfinite(effect)]
         to_detect = [self._seeds_to_detect(spread) for spread in (sd, *ends)]
         to_equate = [self._seeds_for_equivalence(spread) for spread in (sd, *ends)]
         return Spread(
@@ -174,19 +178,22 @@ class _Requirement:
         )
 
     def _smallest_effect(self, sd: float) -> float:
-        return smallest_effect(sd, len(self.comparison.seeds), self.alpha, self.power)
+        n, open_ended = len(self.comparison.seeds), self.comparison.open_ended
+        return smallest_effect(sd, n, self.alpha, self.power, open_ended=open_ended)
 
     def _seeds_to_detect(self, sd: float) -> int | None:
         effect = self.effect
         if effect is None:
             return None
-        return seeds_for_power(lambda n: power_to_detect(effect, sd, n, self.alpha), self.power)
+        power_of = partial(power_to_detect, effect, sd, alpha=self.alpha, open_ended=self.comparison.open_ended)
+        return seeds_for_power(power_of, self.power)
 
     def _seeds_for_equivalence(self, sd: float) -> int | None:
         margin = self.comparison.margin
         if margin is None:
             return None
-        return seeds_for_power(lambda n: power_of_equivalence(margin, sd, n, self.alpha), self.power)
+        power_of = partial(power_of_equivalence, margin, sd, alpha=self.alpha, open_ended=self.comparison.open_ended)
+        return seeds_for_power(power_of, self.power)
 
 
 def _values(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> tuple[list[float], list[float]]:

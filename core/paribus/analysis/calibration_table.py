@@ -59,6 +59,7 @@ class Calibration:
     setting: str = ""  # name of the setting, in a study with several
     family: int = 0  # number of verdicts in all settings, which are corrected together
     other_settings: tuple[Calibration, ...] = ()  # calibrations of the other settings
+    open_ended: bool = False  # verdicts of the study hold at every number of seeds
 
     def __repr__(self) -> str:
         return f"<calibration of {self.study} on {self.metric}: {plural(len(self.rows), 'spread')}>"
@@ -173,6 +174,12 @@ def _caption(calibration: Calibration) -> Iterator[str]:
     )
     if calibration.margin is not None:
         yield f"± {calibration.margin:g}: the seeds after which a variant without true difference is found equivalent."
+    if calibration.open_ended:
+        yield (
+            "Calibration shows no verdict and no difference. "
+            "Verdicts hold at every number of seeds: add them as needed."
+        )
+        return
     yield (
         "Calibration shows no verdict and no difference. Use fresh seeds for a study that is planned with it: only "
         "then the confidence of its verdicts holds exactly."

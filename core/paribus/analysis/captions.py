@@ -51,8 +51,9 @@ def caption_lines(
     level_text = levels(rows)
     yield (
         f"All verdicts{' of variants' if families else ''} together {holding(rows)} with "
-        f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}: Student-t on "
-        f"paired differences, {correction(rows, family, comparison.scope)}{_alpha_spending(comparison)}"
+        f"{percent(1 - comparison.alpha)} confidence{_with_families(comparison, families)}"
+        f"{test_on_differences(open_ended=comparison.open_ended)}, "
+        f"{correction(rows, family, comparison.scope)}{_alpha_spending(comparison)}"
         f"{f'; {level_text}' if level_text and not family else ''}."
     )
     # The levels differ between settings. As a separate line, they do not keep settings from sharing the line above.
@@ -115,6 +116,17 @@ def pairing_gain(rows: Sequence[Row]) -> Iterator[str]:
         )
     elif gains:
         yield "The variance reduction by pairing is not known: the estimates are too noisy."
+
+
+def test_name(*, open_ended: bool) -> str:
+    """Return the name of the test of a verdict."""
+    return "always-valid t" if open_ended else "Student-t"
+
+
+def test_on_differences(*, open_ended: bool) -> str:
+    """Return the words after the confidence of all verdicts: where it holds, and the test."""
+    scope = " at every number of seeds, so seeds may be added" if open_ended else ""
+    return f"{scope}: {test_name(open_ended=open_ended)} on paired differences"
 
 
 def holding(rows: Sequence[Row]) -> str:
@@ -195,7 +207,7 @@ def _inference_lines(throughput: Throughput) -> Iterator[str]:
 
 def _alpha_spending(comparison: ComparisonSpec) -> str:
     """Describe the share of alpha of each look; empty unless the study may stop early."""
-    if not comparison.look_seeds:
+    if comparison.open_ended or not comparison.look_seeds:
         return ""
     shares = zip(comparison.look_seeds, alpha_shares(comparison.look_seeds), strict=True)
     text = ", ".join(f"{percent(share * comparison.alpha)} after {n}" for n, share in shares)
@@ -299,7 +311,9 @@ def across_machines(paired: Mapping[str, PairedTrials]) -> Iterator[str]:
 
 
 def _look_warnings(comparison: ComparisonSpec) -> Iterator[str]:
-    """Warn of seeds or looks that were changed after a verdict had been shown."""
+    """Warn of seeds or looks that were changed after a verdict had been shown, unless verdicts hold at any of them."""
+    if comparison.open_ended:
+        return
     seeds = set(comparison.seeds)
     earlier = [set(look) for look in comparison.previous_looks if seeds & set(look)]
     if comparison.replanned:

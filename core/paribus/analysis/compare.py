@@ -206,6 +206,7 @@ def _table(compared: _ComparedSetting, verdicts: Mapping[str, Verdict], family: 
         baseline=baseline,
         rows=rows,
         correction=correction(rows, family, comparison.scope),
+        open_ended=comparison.open_ended,
         caption=tuple(caption_lines(comparison, rows, entries, family, families)),
         warnings=tuple(warning_lines(comparison, (baseline, *rows), entries, paired)),
         notes=(*dropped, *skipped_notes(counts, comparison), *selection.notes),

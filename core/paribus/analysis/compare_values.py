@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from paribus.analysis.captions import assumption, correction, holding, levels, outlier_warning, pairing_gain
+from paribus.analysis.captions import (
+    assumption,
+    correction,
+    holding,
+    levels,
+    outlier_warning,
+    pairing_gain,
+    test_on_differences,
+)
 from paribus.analysis.costs import INFERENCE_LABELS, LABELS, Cost
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.p_values import variance_reduction
@@ -30,20 +38,24 @@ def verdict(
     better: Better = "lower",
     margin: float | None = None,
     alpha: float = 0.05,
+    open_ended: bool = False,
 ) -> Verdict:
     """Return the verdict on the values of a variant, paired with those of the baseline by their order.
 
     `paribus.verdict([2.41, 2.44, 2.40], [2.38, 2.40, 2.37], margin=0.01).text`
 
-    A value that is not finite is a diverged trial. Several variants are compared by `compare_values`, which corrects
-    their verdicts together.
+    A value that is not finite is a diverged trial. With `open_ended`, the verdict holds at every number of values, so
+    more may be added after it was seen; its interval is wider. Several variants are compared by `compare_values`, which
+    corrects their verdicts together.
     """
     if len(baseline) != len(variant):
         message = f"`baseline` has {len(baseline)} values, and `variant` has {len(variant)}"
         raise SpecError(Problem(code="unpaired", message=message, valid="a value of both for each seed"))
     sides = ({seed: float(value) for seed, value in enumerate(side)} for side in (baseline, variant))
     _check(better, margin, alpha)
-    return decide({"variant": _differences(*sides)}, better=better, margin=margin, alpha=alpha)["variant"]
+    return decide({"variant": _differences(*sides, open_ended=open_ended)}, better=better, margin=margin, alpha=alpha)[
+        "variant"
+    ]
 
 
 def compare_values(
@@ -54,6 +66,7 @@ def compare_values(
     better: Better = "lower",
     margin: float | None = None,
     alpha: float = 0.05,
+    open_ended: bool = False,
 ) -> Table:
     """Return the verdict table of numbers, as `paribus.compare_values` describes."""
     _check(better, margin, alpha)
@@ -62,7 +75,10 @@ def compare_values(
     variants = {name: by_seed for name, by_seed in table.values.items() if name != base_name}
     if not variants:
         raise _error("no-variant", f"{table.name} has one variant, `{base_name}`", "two or more")
-    differences = {name: _differences(table.values[base_name], by_seed) for name, by_seed in variants.items()}
+    base_values = table.values[base_name]
+    differences = {
+        name: _differences(base_values, by_seed, open_ended=open_ended) for name, by_seed in variants.items()
+    }
     verdicts = decide(differences, better=better, margin=margin, alpha=alpha)
     rows = tuple(_row(name, table.values[base_name], by_seed, verdicts[name]) for name, by_seed in variants.items())
     return Table(
@@ -75,7 +91,8 @@ def compare_values(
         baseline=_baseline_row(base_name, table.values[base_name]),
         rows=rows,
         correction=correction(rows),
-        caption=tuple(_caption(base_name, rows, margin, alpha)),
+        caption=tuple(_caption(base_name, rows, margin, alpha, open_ended=open_ended)),
+        open_ended=open_ended,
         warnings=(UNCERTIFIED, *outlier_warning(rows)),
         notes=tuple(_unpaired(table.values[base_name], base_name, variants)),
         certificates={},
@@ -119,7 +136,7 @@ def _paired(baseline: Mapping[int, float], variant: Mapping[int, float]) -> list
     return [seed for seed in _finished(variant) if seed in _finished(baseline)]
 
 
-def _differences(baseline: Mapping[int, float], variant: Mapping[int, float]) -> PairedDifferences:
+def _differences(baseline: Mapping[int, float], variant: Mapping[int, float], *, open_ended: bool) -> PairedDifferences:
     seeds = _paired(baseline, variant)
     return PairedDifferences(
         differences=tuple(variant[seed] - baseline[seed] for seed in seeds),
@@ -127,6 +144,7 @@ def _differences(baseline: Mapping[int, float], variant: Mapping[int, float]) ->
         diverged=len(variant) - len(_finished(variant)),
         baseline_diverged=len(baseline) - len(_finished(baseline)),
         planned=len({*baseline, *variant}),
+        open_ended=open_ended,
     )
 
 
@@ -162,12 +180,15 @@ def _baseline_row(name: str, values: Mapping[int, float]) -> Row:
     )
 
 
-def _caption(baseline: str, rows: Sequence[Row], margin: float | None, alpha: float) -> Iterator[str]:
+def _caption(
+    baseline: str, rows: Sequence[Row], margin: float | None, alpha: float, *, open_ended: bool
+) -> Iterator[str]:
     equivalence = "" if margin is None else f"; a difference below {margin:g} either way counts as equivalent"
     yield f"A difference is variant - {baseline} on the same seed{equivalence}."
     level_text = levels(rows)
     yield (
-        f"All verdicts together {holding(rows)} with {percent(1 - alpha)} confidence: Student-t on paired differences, "
+        f"All verdicts together {holding(rows)} with {percent(1 - alpha)} confidence"
+        f"{test_on_differences(open_ended=open_ended)}, "
         f"{correction(rows)}{f'; {level_text}' if level_text else ''}."
     )
     yield f"They generalise over what the seeds changed (n = {span([row.n for row in rows])}), and not beyond."

@@ -60,6 +60,7 @@ def decide_sequentially(
     better: Better,
     margin: float | None,
     alpha: float = 0.05,
+    open_ended: bool = False,
 ) -> Mapping[Name, VariantState]:
     """Return the state of each variant after group-sequential testing at the family-wise error rate `alpha`.
 
@@ -99,6 +100,10 @@ def decide_sequentially(
     3. The claim holds at all looks at once, so it holds at whichever look each variant stops. Other variants affect
        only the size of the family, which step 2 bounds from below by K.
 
+    With `open_ended`, the data have always-valid intervals, and every look has all of alpha. Step 1 then reads: an
+    interval at level alpha / K misses its true difference at one or more numbers of seeds with probability alpha / K.
+    So looks may be added, and seeds.
+
     The names may be variants of several settings with the same looks. K then counts the variants of all settings. A
     verdict uses the seeds of its look only, even where another setting needs the same trials for a later look.
 
@@ -112,7 +117,8 @@ def decide_sequentially(
     """
     states = {name: _initial_state(looks) for name in names}
     unsettled = list(names)
-    for index, (n, share) in enumerate(zip(looks, alpha_shares(looks), strict=True)):
+    shares = (1.0,) * len(looks) if open_ended else alpha_shares(looks)
+    for index, (n, share) in enumerate(zip(looks, shares, strict=True)):
         is_last = n == looks[-1]
         look_data = {name: read_look(name, n) for name in names if not states[name].decided}
         tested = {name for name, data in look_data.items() if data.ended and (data.has_all_records or is_last)}
@@ -226,6 +232,7 @@ def variant_states(settings: Sequence[tuple[TrialsByVariant, ComparisonSpec]]) -
         better=main.better,
         margin=main.margin,
         alpha=main.alpha,
+        open_ended=main.open_ended,
     )
     return [
         {name: states[index, name] for name in comparison.swapped} for index, (_, comparison) in enumerate(settings)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
+from paribus.analysis.always_valid import always_valid_p, always_valid_t
+
 _ROUNDING: Final = 1e-9  # differences with a smaller relative range are equal up to rounding
 _MAX_SIZE: Final = 1e200  # a larger loss has diverged, and its square would overflow
 
@@ -132,24 +134,38 @@ def summarise(differences: Sequence[float]) -> Summary:
     return Summary(n=n, mean=mean, sd=sd, standard_error=sd / math.sqrt(n))
 
 
-def interval(summary: Summary, alpha: float) -> tuple[float, float] | None:
+def interval(summary: Summary, alpha: float, *, open_ended: bool = False) -> tuple[float, float] | None:
     """Return the interval of means that `two_sided_p` does not reject at `alpha`; None if the pairs are too few."""
     check_rate("alpha", alpha)
-    half = _half_width(summary.n, summary.sd, alpha)
+    half = _half_width(summary.n, summary.sd, alpha, open_ended)
     return None if math.isinf(half) else (summary.mean - half, summary.mean + half)
 
 
-def two_sided_p(summary: Summary, mean: float = 0.0) -> float:
-    """Return the p-value of a true mean `mean`, by the paired t-test, or by the sign test if the spread is 0."""
+def two_sided_p(summary: Summary, mean: float = 0.0, *, open_ended: bool = False) -> float:
+    """Return the p-value of a true mean `mean`, by the paired t-test, or by the sign test if the spread is 0.
+
+    With `open_ended` it is valid at every number of pairs at once. So is that of the sign test: all of n signs are
+    equal only if those of fewer were.
+    """
     distance = abs(summary.mean - mean)
     if summary.standard_error is None:
         return 1.0
     if summary.standard_error == 0:
         return 1.0 if distance <= _ROUNDING * abs(summary.mean) else _sign_p(summary.n)
-    return 2 * _upper_tail(distance / summary.standard_error, summary.n - 1)
+    t = distance / summary.standard_error
+    return always_valid_p(t, summary.n) if open_ended else 2 * _upper_tail(t, summary.n - 1)
 
 
-def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None, limit: int = 10_000) -> int | None:
+def critical_t(alpha: float, n: int, *, open_ended: bool = False) -> float:
+    """Return the t beyond which `n` pairs reject a mean at `alpha`; infinite if they are too few."""
+    if n < 2:
+        return math.inf
+    return always_valid_t(alpha, n) if open_ended else -t_quantile(alpha / 2, n - 1)
+
+
+def seeds_needed(
+    summary: Summary, *, alpha: float, margin: float | None = None, limit: int = 10_000, open_ended: bool = False
+) -> int | None:
     """Return the smallest number of seeds that decides a verdict at `alpha`, with the same mean and spread.
 
     A verdict is decided if its interval excludes 0 or, with a margin, lies inside ±margin. Return None if `limit` seeds
@@ -162,7 +178,7 @@ def seeds_needed(summary: Summary, *, alpha: float, margin: float | None = None,
         return 2  # without a spread, two pairs are the minimum
 
     def is_decided(n: int) -> bool:
-        half, size = _half_width(n, summary.sd, alpha), abs(summary.mean)
+        half, size = _half_width(n, summary.sd, alpha, open_ended), abs(summary.mean)
         return half < size or (margin is not None and size + half < margin)
 
     # Bisection: the half-width decreases with n, and is infinite for one pair.
@@ -191,13 +207,13 @@ def variance_reduction(baseline: Sequence[float], variant: Sequence[float]) -> f
     return (independent / paired) ** 2 if paired else None
 
 
-def _half_width(n: int, sd: float | None, alpha: float) -> float:
+def _half_width(n: int, sd: float | None, alpha: float, open_ended: bool) -> float:
     """Return half the width of the interval of `n` pairs; infinite if they are too few."""
     if n < 2 or sd is None:
         return math.inf
     if sd == 0:
         return 0.0 if _sign_p(n) <= alpha else math.inf
-    return -t_quantile(alpha / 2, n - 1) * sd / math.sqrt(n)
+    return critical_t(alpha, n, open_ended=open_ended) * sd / math.sqrt(n)
 
 
 def _sign_p(n: int) -> float:

@@ -118,6 +118,7 @@ def paired_differences(
         diverged=_count_diverged(trials[name], comparison),
         baseline_diverged=_count_diverged(trials[comparison.baseline], comparison),
         planned=len(comparison.seeds),
+        open_ended=comparison.open_ended,
     )
 
 

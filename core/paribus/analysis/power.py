@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from paribus.analysis.p_values import check_positive, check_rate, t_quantile
+from paribus.analysis.p_values import check_positive, check_rate, critical_t
 
 MAX_SEEDS: Final = 1_000  # a study with more seeds is not realistic
 _MAX_Z: Final = 8.5  # a standard normal variable beyond has a probability below 1e-16
@@ -29,17 +29,24 @@ def spread_interval(sd: float, n: int, alpha: float = 0.05) -> tuple[float, floa
     return sd * math.sqrt((n - 1) / high), sd * math.sqrt((n - 1) / low)
 
 
-def power_to_detect(effect: float, sd: float, n: int, alpha: float) -> float:
+def power_to_detect(effect: float, sd: float, n: int, alpha: float, *, open_ended: bool = False) -> float:
     """Return the probability that the interval of `n` pairs at `alpha` excludes 0, for the true difference `effect`."""
-    noncentral, limit = _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
+    noncentral, limit = _scaled(effect, sd, n), critical_t(alpha, n, open_ended=open_ended)
+    if math.isinf(limit):
+        return 0.0
     kinks = [side * limit * spread - noncentral for spread in _typical_spreads(n - 1) for side in (-1, 1)]
     return _expected(lambda z: abs(z + noncentral) / limit, n - 1, [-noncentral, *kinks])
 
 
-def power_of_equivalence(margin: float, sd: float, n: int, alpha: float, effect: float = 0.0) -> float:
+def power_of_equivalence(
+    margin: float, sd: float, n: int, alpha: float, effect: float = 0.0, *, open_ended: bool = False
+) -> float:
     """Return the probability that the interval of `n` pairs lies within ±`margin`, for a true `effect`."""
     check_positive("margin", margin)
-    scaled_margin, noncentral, limit = _scaled(margin, sd, n), _scaled(effect, sd, n), -t_quantile(alpha / 2, n - 1)
+    scaled_margin, noncentral = _scaled(margin, sd, n), _scaled(effect, sd, n)
+    limit = critical_t(alpha, n, open_ended=open_ended)
+    if math.isinf(limit):
+        return 0.0
     ends = [-scaled_margin - noncentral, -noncentral, scaled_margin - noncentral]
     kinks = [
         side * (scaled_margin - limit * spread) - noncentral for spread in _typical_spreads(n - 1) for side in (-1, 1)
@@ -53,15 +60,21 @@ def _typical_spreads(df: int) -> tuple[float, ...]:
     return (max(0.0, 1 - six_sd), 1.0, 1 + six_sd)
 
 
-def smallest_effect(sd: float, n: int, alpha: float, power: float) -> float:
-    """Return the smallest true difference that `n` pairs detect with this power."""
+def smallest_effect(sd: float, n: int, alpha: float, power: float, *, open_ended: bool = False) -> float:
+    """Return the smallest true difference that `n` pairs detect with this power; infinite if they detect none."""
     check_rate("power", power)
+    if math.isinf(critical_t(alpha, n, open_ended=open_ended)):
+        return math.inf
+
+    def detects(effect: float) -> bool:
+        return power_to_detect(effect, sd, n, alpha, open_ended=open_ended) >= power
+
     low, high = 0.0, sd / math.sqrt(n)
-    while power_to_detect(high, sd, n, alpha) < power:
+    while not detects(high):
         low, high = high, 2 * high
     while high - low > 1e-4 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if power_to_detect(middle, sd, n, alpha) >= power else (middle, high)
+        low, high = (low, middle) if detects(middle) else (middle, high)
     return high
 
 

@@ -219,6 +219,7 @@ class Table:
     sections: tuple[Section, ...] = ()  # facts about all settings: transfer between scales, tuning
     differences: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # variant -> seed -> difference
     values: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # variant -> seed -> metric
+    open_ended: bool = False  # verdicts hold at every number of seeds
     renderer: Renderer | None = field(default=None, compare=False)  # None: the table prints as its `repr`
 
     @property
@@ -294,6 +295,7 @@ class Table:
                 **({"stage": self.stage} if self.stage else {}),
             },
             "alpha": self.alpha,
+            "open_ended": self.open_ended,
             "seeds": list(self.seeds),
             "baseline": self.baseline.to_json(self.metric),
             "rows": [row.to_json(self.metric) for row in self.rows],

@@ -81,6 +81,7 @@ class ComparisonSpec:
     throughput: Throughput | None = None  # last timing pass after the study
     previous_looks: tuple[tuple[int, ...], ...] = ()  # seeds of each verdict that was shown before
     look_seeds: tuple[int, ...] = ()  # numbers of seeds of the looks; the last one is all seeds
+    open_ended: bool = False  # verdicts hold at every number of seeds
     replanned: bool = False  # verdicts of these seeds were shown before with other looks
     alpha: float = 0.05
     design_note: str = ""  # explanation of the design for the caption

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, TypeVar, final
 
 from paribus.analysis.outliers import outliers, sign_flip_interval, sign_flip_p
@@ -32,7 +32,8 @@ class PairedDifferences:
 
     `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline. A seed may be in
     both counts; a seed in either has no difference. The other planned seeds were not run yet, or on one side only.
-    `seeds` are the seeds of `differences`, by which outliers are named.
+    `seeds` are the seeds of `differences`, by which outliers are named. With `open_ended`, tests hold at every number
+    of pairs at once, so pairs may be added after a verdict was seen.
     """
 
     differences: tuple[float, ...]
@@ -40,6 +41,7 @@ class PairedDifferences:
     planned: int
     baseline_diverged: int = 0
     seeds: tuple[int, ...] = ()
+    open_ended: bool = False
 
     def __post_init__(self) -> None:
         if min(self.diverged, self.baseline_diverged) < 0:
@@ -68,15 +70,15 @@ class PairedDifferences:
         return tuple(self.seeds[index] for index in indices) if self.seeds else indices
 
     def p_value(self, mean: float = 0.0) -> float:
-        """Return the p-value of a true mean by Student's t; with outliers, at least that of the sign-flip test."""
+        """Return the p-value of a true mean by a t-test; with outliers, at least that of the sign-flip test."""
         if self.summary is None or not self.is_decidable:
             return 1.0
-        p = two_sided_p(self.summary, mean)
+        p = two_sided_p(self.summary, mean, open_ended=self.open_ended)
         return max(p, sign_flip_p(self.differences, mean)) if self.outliers else p
 
     def interval(self, alpha: float) -> tuple[float, float] | None:
         """Return the means that `p_value` does not reject at `alpha`; None where the pairs are too few."""
-        bounds = interval(self.summary, alpha) if self.summary else None
+        bounds = interval(self.summary, alpha, open_ended=self.open_ended) if self.summary else None
         if bounds is None or not self.outliers:
             return bounds
         flipped = sign_flip_interval(self.differences, alpha)
@@ -160,7 +162,9 @@ def decide(
     - Differences that are not symmetric between seeds: Student's t assumes that they are, without rare extreme seeds.
       With an outlier, the interval is widened until the sign-flip test agrees, which needs six pairs for one variant
       and eight for four. No test detects a failure that no seed of the sample had: `docs/error-rates.md` has the rates.
-    - Seeds that are added until a verdict appears. The claim holds for seeds that were fixed in advance.
+    - Seeds that are added until a verdict appears. The claim holds for seeds that were fixed in advance, and with
+      `open_ended` for any: each of the K intervals then misses at one or more numbers of seeds with probability
+      alpha / K, and the proof holds at all of them together. The sign-flip test of outliers only widens them.
     """
     if better not in ("lower", "higher"):
         raise ValueError(f"`better` must be `lower` or `higher`, but is {better!r}.")
@@ -185,8 +189,9 @@ def _verdict(
     kind = _kind(paired, bounds, better=better, margin=margin)
     needs, needs_range = None, None
     if kind == "inconclusive" and summary is not None and summary.n >= MIN_PAIRS_FOR_ESTIMATE and not paired.outliers:
-        needs = seeds_needed(summary, alpha=step.alpha, margin=margin, limit=MAX_SEEDS)
-        needs_range = _needs_range(summary, needs, alpha=step.alpha, margin=margin)
+        count = partial(seeds_needed, alpha=step.alpha, margin=margin, limit=MAX_SEEDS, open_ended=paired.open_ended)
+        needs = count(summary)
+        needs_range = _needs_range(summary, needs, count)
     return Verdict(
         kind=kind,
         text=describe_verdict(kind, paired, needs, needs_range),
@@ -204,7 +209,7 @@ def _verdict(
 
 
 def _needs_range(
-    summary: Summary, needs: int | None, *, alpha: float, margin: float | None
+    summary: Summary, needs: int | None, count: Callable[[Summary], int | None]
 ) -> tuple[int, int | None] | None:
     """Return the needed seeds for both ends of the 95 % interval of the standard deviation.
 
@@ -212,10 +217,7 @@ def _needs_range(
     """
     if needs is None or not summary.sd:
         return None
-    low, high = (
-        seeds_needed(replace(summary, sd=sd), alpha=alpha, margin=margin, limit=MAX_SEEDS)
-        for sd in spread_interval(summary.sd, summary.n)
-    )
+    low, high = (count(replace(summary, sd=sd)) for sd in spread_interval(summary.sd, summary.n))
     return min(needs, max(low or 0, summary.n + 1)), high
 
 

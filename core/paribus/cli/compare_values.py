@@ -20,10 +20,18 @@ from paribus.cli.console import out
     "--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True, help="Better values."
 )
 @click.option("--margin", type=float, help="Difference that is negligible; default: none.")
+@click.option("--open-ended", is_flag=True, help="Verdicts hold at every number of seeds, so seeds may be added.")
 @notes_option
 @output_options
 def verb(
-    file: Path, metric: str, baseline: str, better: Better, margin: float | None, output: Output, with_notes: bool
+    file: Path,
+    metric: str,
+    baseline: str,
+    better: Better,
+    margin: float | None,
+    open_ended: bool,
+    output: Output,
+    with_notes: bool,
 ) -> int:
     """Print the verdict of each variant in a table of numbers, whatever program they come from.
 
@@ -38,7 +46,7 @@ def verb(
     from paribus.report.table_views import study_grid
     from paribus.report.terminal import show_table
 
-    table = compare_values(file, metric=metric, baseline=baseline, better=better, margin=margin)
+    table = compare_values(file, metric=metric, baseline=baseline, better=better, margin=margin, open_ended=open_ended)
     printers = {
         "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes),
         "markdown": lambda: out(markdown(table, columns=output.columns)),

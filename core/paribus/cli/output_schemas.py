@@ -109,7 +109,8 @@ def _verdicts() -> Schema:
     from paribus.analysis.verdicts import Better
 
     metric = _record({"name": TEXT, "better": type_schema(Better), "margin": _NUMBER}, {"stage": TEXT})
-    shared = {"study": TEXT, "metric": metric, "alpha": _PLAIN[float], "seeds": _list(_COUNT)}
+    test = {"alpha": _PLAIN[float], "open_ended": _PLAIN[bool]}
+    shared = {"study": TEXT, "metric": metric, **test, "seeds": _list(_COUNT)}
     table = {
         "baseline": _part("row"),
         "caption": {**_TEXTS, "description": "how to read the table, and what it generalises over"},

@@ -124,17 +124,17 @@ def _verdict(planned: PlannedStudy, next_commands: str, as_json: bool) -> int:
 
 
 def _fresh_seeds(verdicts: Table) -> str:
-    """Return the number of other seeds that an inconclusive verdict needs, as a suggestion."""
+    """Return the number of seeds that an inconclusive verdict needs, as a suggestion."""
     needs = max(
         (row.needs for table_setting in verdicts.settings for row in table_setting.rows if row.needs is not None),
         default=0,
     )
+    if not needs:
+        return ""
+    if verdicts.open_ended:
+        return f" · for a verdict: more seeds, `seeds: {needs}`"
     first_seed = max(verdicts.seeds) + 1
-    return (
-        f" · for a verdict: a study with ~{needs} other seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
-        if needs
-        else ""
-    )
+    return f" · for a verdict: a study with ~{needs} other seeds, `seeds: [{first_seed}, {first_seed + 1}, …]`"
 
 
 def _show_plan(planned: PlannedStudy, session: Session, jobs: int, as_json: bool, *, timed: bool) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from paribus.analysis.captions import holding
+from paribus.analysis.captions import holding, test_name
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import INFERENCE_LABELS, LABELS, Cost
 from paribus.analysis.formatting import (
@@ -375,7 +375,7 @@ def short_caption(table: Table) -> str:
     return (
         f"{table_title(table)}. Differences are variant minus baseline on the same seed (n = "
         f"{span([row.n for row in rows])}), with confidence intervals. All verdicts together {holding(rows)} with "
-        f"{percent(1 - table.alpha)} confidence (Student-t, {table.correction}).{margin}"
+        f"{percent(1 - table.alpha)} confidence ({test_name(open_ended=table.open_ended)}, {table.correction}).{margin}"
     )
 
 

@@ -15,7 +15,7 @@ from paribus.specs.tree import UNREAD, Keys, Tree, copy_values, value_text
 from paribus.specs.values import Validator
 from paribus.studies.designs import Change
 from paribus.studies.stages import Stage, check_stage_keys, is_overlap
-from paribus.studies.study_keys import STUDY_OPTIONS, CommonKeys, Match
+from paribus.studies.study_keys import STUDY_OPTIONS, CommonKeys, Match, Stop
 from paribus.train.trial_options import LOGGERS
 
 # --- seeds ---
@@ -195,6 +195,8 @@ def check_looks(validator: Validator, keys: CommonKeys, seeds: int) -> tuple[int
     if keys.design and keys.design not in ONE_TABLE:
         message = f"the design `{keys.design}` also compares variants with each other, so it needs all seeds of each"
         validator.add_error("incompatible-options", ("stop",), message, join_names(ONE_TABLE))
+    if keys.stop.open:
+        return _open_ended_looks(validator, keys.stop, seeds)
     looks = default_looks(seeds) if keys.stop.looks is None else keys.stop.looks
     valid = f"increasing numbers of seeds from 2 to {seeds}, which is all: [{min(3, seeds - 1)}, {seeds}]"
     if seeds < 3 or (keys.stop.looks is None and len(looks) == 1):
@@ -208,6 +210,17 @@ def check_looks(validator: Validator, keys: CommonKeys, seeds: int) -> tuple[int
         message = f"the last look is at {looks[-1]} seeds, but the study has {seeds}"
         validator.add_error("wrong-type", ("stop", "looks"), message, valid)
     return looks
+
+
+def _open_ended_looks(validator: Validator, stop: Stop, seeds: int) -> tuple[int, ...]:
+    """Return the numbers of seeds at which a variant may stop, where verdicts hold at any: those below all, and all."""
+    looks = stop.looks if stop.looks is not None else [look for look in default_looks(seeds) if look > DEFAULT_LOOKS[0]]
+    if seeds < 2:
+        validator.add_error("unused-option", ("stop",), "an interval needs two seeds or more", "seeds: 8")
+    if any(look < 2 for look in looks) or any(later <= look for look, later in pairwise(looks)):
+        valid = "increasing numbers of seeds from 2: [5, 8]"
+        validator.add_error("wrong-type", ("stop", "looks"), f"expected increasing numbers, got {list(looks)}", valid)
+    return (*(look for look in looks if look < seeds), seeds)
 
 
 def default_looks(seeds: int) -> tuple[int, ...]:

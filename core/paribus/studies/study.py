@@ -93,6 +93,7 @@ class Study:
     loggers: tuple[Mapping[str, Any], ...] = ()
     exclude: tuple[Exclusion, ...] = ()
     looks: tuple[int, ...] = ()  # numbers of seeds after which a verdict may stop a variant early
+    open_ended: bool = False  # verdicts hold at every number of seeds
     task_metrics: tuple[Metric, ...] = ()  # of a table over tasks, of which `metric` is the first
     program: Mapping[str, Any] | None = None  # of a study of a program, whose specs are its options
     effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what its options change on purpose
@@ -164,6 +165,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
         scales={name: scaled_base(validator, name, scales[name], keys.base, load_base) for name in scales if keys.base},
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
+        open_ended=keys.stop is not None and keys.stop.open,
         task_metrics=metrics if len(metrics) > 1 else (),
         worth=_parse_worth(validator, keys),
     )
@@ -213,6 +215,7 @@ def _read_program_study(name: str, validator: Validator, data: Mapping[str, Any]
         },
         tune=tune,
         looks=check_looks(validator, keys, len(seeds)),
+        open_ended=keys.stop is not None and keys.stop.open,
         program=program,
         effects=parse_effects(validator, keys, places),
         worth=parse_program_worth(validator, keys, places),

@@ -76,6 +76,7 @@ class Stop:
 
     when: Annotated[Literal["decided", "when-decided"], "the event that ends a variant"] = "decided"
     looks: Annotated[tuple[int, ...] | None, "increasing numbers of seeds, from 2, at which verdicts are taken"] = None
+    open: Annotated[bool, "verdicts hold at every number of seeds, so seeds may be added later"] = False
 
 
 @final

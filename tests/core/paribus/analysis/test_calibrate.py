@@ -178,3 +178,15 @@ def test_settings_without_any_spread_are_refused(study: Study, ask: Ask) -> None
     few = study(baseline=BASELINE[:1], mqa=CLOSE[:1])
     with raises_problem(NotComparableError, "too-few", "attention"):
         calibrate_settings([(few, ask(few, setting="s")), (few, ask(few, setting="m"))])
+
+
+def test_an_open_ended_study_needs_more_seeds_for_the_same_effect(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=CLOSE)
+    fixed, growing = (
+        calibrate_entries(entries, ask(entries, margin=0.02, look_seeds=looks, open_ended=bool(looks)), effect=0.004)
+        for looks in ((), (5,))
+    )
+    assert growing.alpha == fixed.alpha
+    assert (fixed.rows[0].detect_seeds or 0) < (growing.rows[0].detect_seeds or 0)
+    assert (fixed.rows[0].smallest_effect or 0) < (growing.rows[0].smallest_effect or 0)
+    assert "add them as needed" in str(growing)

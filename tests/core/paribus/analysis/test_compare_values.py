@@ -165,3 +165,13 @@ def test_values_that_cannot_be_paired_are_refused() -> None:
         paribus.verdict([1.0, 2.0], [1.0, 2.0, 3.0])
     with raises_problem(SpecError, "no-variant", "one variant"):
         paribus.compare_values({"a": [1.0, 2.0]})
+
+
+def test_open_ended_verdicts_are_the_same_of_a_table_and_of_one_variant() -> None:
+    baseline, variant = list(VALUES["mha"].values()), list(VALUES["local"].values())
+    table = paribus.compare_values({"mha": baseline, "local": variant}, open_ended=True)
+    verdict = paribus.verdict(baseline, variant, open_ended=True)
+    assert (table.rows[0].low, table.rows[0].high) == (verdict.low, verdict.high)
+    fixed = paribus.verdict(baseline, variant)
+    assert None not in (fixed.low, verdict.low)
+    assert (verdict.low or 0) < (fixed.low or 0) < (fixed.high or 0) < (verdict.high or 0)

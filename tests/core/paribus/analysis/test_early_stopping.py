@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from paribus.analysis.always_valid import always_valid_t
 from paribus.analysis.compare import compare, compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
+from paribus.analysis.p_values import critical_t
 from paribus.analysis.select_trials import select
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
@@ -129,3 +131,28 @@ def test_no_setting_has_its_next_look_before_all_have_had_theirs(study: Study, a
     ready_states, waiting_states = variant_states(settings)
     assert (ready_states["mqa"].n, ready_states["mqa"].seeds_needed) == (3, 3)
     assert (waiting_states["mqa"].n, waiting_states["mqa"].seeds_needed) == (0, 3)
+
+
+def test_seeds_added_to_an_open_ended_study_keep_earlier_verdicts_and_need_no_warning(study: Study, ask: Ask) -> None:
+    worse = [value + 1 + 0.01 * place for place, value in enumerate(BASELINE)]
+    entries = study(baseline=BASELINE, mqa=[*worse[:5], *["pending"] * 3], gqa=UNSURE)
+    shared = {"open_ended": True, "previous_looks": [(0, 1, 2, 3, 4)], "replanned": True}
+    first = compare(
+        [entry for entry in entries if entry.seed < 5], ask(entries, seeds=range(5), look_seeds=(5,), **shared)
+    )
+    second = compare(entries, ask(entries, seeds=range(8), look_seeds=(5, 8), **shared))
+    assert [(row.variant, row.kind, row.n) for row in second.rows] == [("mqa", "worse", 5), ("gqa", "inconclusive", 8)]
+    assert first.rows[0].low == second.rows[0].low
+    assert not any("after a verdict" in line for line in second.warnings)
+    assert "at every number of seeds" in " ".join(second.caption)
+    assert second.to_json()["open_ended"] is True
+
+
+def test_each_look_of_an_open_ended_study_has_all_of_alpha(study: Study, ask: Ask) -> None:
+    entries = study(baseline=BASELINE, mqa=UNSURE)
+    looks = compare(entries, ask(entries, seeds=range(8), look_seeds=(5, 8), open_ended=True))
+    single = compare(entries, ask(entries, seeds=range(8), look_seeds=(8,), open_ended=True))
+    fixed = compare(entries, ask(entries, seeds=range(8)))
+    assert looks.rows[0].claim() == single.rows[0].claim()
+    widths = [(row.high or 0) - (row.low or 0) for row in (looks.rows[0], fixed.rows[0])]
+    assert widths[0] / widths[1] == pytest.approx(always_valid_t(0.05, 8) / critical_t(0.05, 8))

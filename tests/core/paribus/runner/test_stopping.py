@@ -60,16 +60,33 @@ def test_looks_may_be_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seeds", "stop", "looks"),
+    [
+        (2, {"open": True}, (2,)),
+        (5, {"open": True}, (5,)),
+        (8, {"open": True}, (5, 8)),
+        (8, {"open": True, "looks": [4]}, (4, 8)),
+        (8, {"open": True, "looks": [8, 12]}, (8,)),
+    ],
+)
+def test_an_open_ended_study_looks_at_any_seeds_and_at_all(seeds: int, stop: Any, looks: tuple[int, ...]) -> None:
+    assert stops(seeds=seeds, stop=stop) == looks
+
+
+@pytest.mark.parametrize(
     ("changes", "code", "values"),
     [
         ({"stop": "early"}, "wrong-type", ("stop.when", "early", "when-decided")),
-        ({"stop": 3}, "wrong-type", ("stop", "when, looks")),
+        ({"stop": 3}, "wrong-type", ("stop", "when, looks, open")),
         ({"stop": {"when": "bored"}}, "wrong-type", ("stop.when", "bored", "decided")),
         ({"stop": {"look": [3, 5]}}, "unknown-key", ("stop.look", "look", "looks")),
         ({"stop": {"looks": [3, 8]}}, "wrong-type", ("8", "5", "[3, 5]")),
         ({"stop": {"looks": [1, 5]}}, "wrong-type", ("stop.looks", "2", "5")),
         ({"stop": {"looks": [4, 4, 5]}}, "wrong-type", ("stop.looks",)),
         ({"stop": {"looks": 3}}, "wrong-type", ("stop.looks", "3")),
+        ({"stop": {"open": True, "looks": [4, 3]}}, "wrong-type", ("stop.looks", "[4, 3]")),
+        ({"stop": {"open": True, "looks": [1]}}, "wrong-type", ("stop.looks",)),
+        ({"stop": {"open": True}, "seeds": 1}, "unused-option", ("stop", "seeds: 8")),
         ({"stop": {"looks": [3]}, "seeds": 3}, "wrong-type", ("stop.looks", "[2, 3]")),
         ({"stop": {"looks": [2]}, "seeds": 2}, "unused-option", ("stop", "2", "seeds: 4")),
         ({"stop": "when-decided", "seeds": 3}, "unused-option", ("stop", "3", "seeds: 4")),
