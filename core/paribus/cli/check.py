@@ -35,7 +35,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     source, words = parse_source(spec, overrides)
     session.add_spec_plugins(source, words)
     resolved_spec = resolved(source, *words, registry=session.index())
-    _validate_training(session, resolved_spec)
+    validate_training(session, resolved_spec)
     warnings = _memory_warnings(session, {"": resolved_spec})
     if as_json:
         document = {"ok": True, "problems": [], "warnings": warnings}
@@ -48,7 +48,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     return EXIT_OK
 
 
-def _validate_training(session: Session, spec: Mapping[str, Any]) -> None:
+def validate_training(session: Session, spec: Mapping[str, Any]) -> None:
     """Raise the errors that a training would have before its first step."""
     from paribus.assembly.metric_names import placeholder_vocabulary
     from paribus.models.assemble import validate_training
@@ -106,7 +106,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     warnings, commands = planned.warnings(), {}
     if planned.plan.study.program is None:
         for trial in trials.values():
-            _validate_training(session, trial.spec)
+            validate_training(session, trial.spec)
         specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
         warnings += _memory_warnings(session, specs)
     else:
