@@ -206,7 +206,7 @@ def _entries(
     trials = [trial for variant in setting.variants for trial in setting.trials_of(variant.name, metric.stage)]
     trials_of_stages = [trial for variant_trials in setting.trials.values() for trial in variant_trials]
     parents = [*planned.plan.trials, *trials_of_stages]
-    return load_entries(planned.store, trials, planned.index, parents, records)
+    return load_entries(planned.store, trials, planned.index, parents, records, metric=metric.name, last=metric.last)
 
 
 def _comparison_keys(planned: PlannedStudy, setting: Setting, metric: Metric) -> dict[str, str]:
@@ -255,6 +255,7 @@ def comparison_spec(
         metric=metric.name,
         better=metric.better,
         margin=metric.margin,
+        last=metric.last,
         seeds=study_spec.seeds,
         store=str(planned.store.root.resolve()),
         allow_unlearned=metric.unlearned,

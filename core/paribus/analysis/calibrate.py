@@ -112,6 +112,7 @@ def calibrate_entries(
         setting=comparison.setting,
         family=family,
         metric=comparison.metric,
+        last=comparison.last,
         planned=len(comparison.seeds),
         variants=len(comparison.swapped),
         alpha=requirement.alpha,

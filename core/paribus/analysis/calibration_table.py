@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
-from paribus.analysis.formatting import percent, plural
+from paribus.analysis.formatting import last_text, percent, plural
 from paribus.analysis.power import MAX_SEEDS
 from paribus.analysis.table import replace_infinite
 from paribus.errors import escape_unprintable
@@ -55,6 +55,7 @@ class Calibration:
     missing_trials: int  # trials of these seeds without a record
     seconds: float | None  # estimated time of the missing trials, one after the other
     seconds_per_trial: float | None
+    last: int = 1  # evaluations whose mean is the metric of a trial
     notes: tuple[str, ...] = ()
     setting: str = ""  # name of the setting, in a study with several
     family: int = 0  # number of verdicts in all settings, which are corrected together
@@ -87,7 +88,9 @@ class Calibration:
     @property
     def title(self) -> str:
         """The title: study, metric and number of seeds."""
-        return escape_unprintable(f"{self.study}: {self.metric}: what {plural(self.planned, 'seed')} can detect")
+        return escape_unprintable(
+            f"{self.study}: {self.metric}{last_text(self.last)}: what {plural(self.planned, 'seed')} can detect"
+        )
 
     def table(self) -> list[str]:
         """Return a line for each variant, and one for seeds that are not paired."""

@@ -42,6 +42,8 @@ def caption_lines(
         else ""
     )
     yield f"A difference is variant - {comparison.baseline} on the same seed{margin_text}."
+    if comparison.last > 1:
+        yield f"The metric of a trial is the mean of its last {comparison.last} evaluations."
     if comparison.averaged:
         yield f"The average is that of {join_names(comparison.averaged)}, each with the same weight."
     if comparison.design_note:

@@ -201,6 +201,7 @@ def _table(compared: _ComparedSetting, verdicts: Mapping[str, Verdict], family: 
         metric=comparison.metric,
         better=comparison.better,
         margin=comparison.margin,
+        last=comparison.last,
         alpha=comparison.alpha,
         seeds=comparison.seeds,
         baseline=baseline,

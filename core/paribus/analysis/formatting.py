@@ -42,6 +42,11 @@ def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def last_text(last: int) -> str:
+    """` (mean of the last 5 evaluations)`; empty for the last evaluation alone."""
+    return f" (mean of the last {last} evaluations)" if last > 1 else ""
+
+
 def decimals_of(size: float | None) -> int:
     """Return the number of decimals that shows two significant digits of `size`."""
     return 1 - math.floor(math.log10(abs(size))) if size else 1

@@ -11,6 +11,7 @@ from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.comparability import conditions, differing_names
+from paribus.planning.last_evaluations import evaluations, too_few_evaluations
 from paribus.planning.older_records import DATA
 from paribus.specs.diff import touches
 
@@ -152,7 +153,7 @@ def _differences(done: Mapping[str, Sequence[TrialEntry]], comparison: Compariso
     if first is not None and first.tasks:
         return
     yield from _condition_differences(done, comparison)
-    yield from _metric_differences(done, comparison.metric)
+    yield from _metric_differences(done, comparison.metric, comparison.last)
 
 
 def _condition_differences(
@@ -186,11 +187,24 @@ def _condition_differences(
             yield _Difference(names, f"differs from {reference.variant} in {condition.subject}", problem)
 
 
-def _metric_differences(done: Mapping[str, Sequence[TrialEntry]], metric: str) -> Iterator[_Difference]:
-    """Check that every finished trial has the metric, measured at its last step."""
-    missing = [
-        name for name, entries in done.items() if any(metric not in entry.result["metrics"] for entry in entries)
-    ]
+def _metric_differences(done: Mapping[str, Sequence[TrialEntry]], metric: str, last: int) -> Iterator[_Difference]:
+    """Check that every finished trial has the metric, measured at its last step, and as often as its mean needs."""
+    lacking = {
+        name: counts
+        for name, entries in done.items()
+        if (counts := [_count(entry, metric) for entry in entries if metric not in entry.result["metrics"]])
+    }
+    few = {name: min(counts) for name, counts in lacking.items() if last > 1 and min(counts)}
+    if few:
+        names = [*few]
+        text = (
+            "each trial"
+            if names == [name for name, entries in done.items() if entries]
+            else join_names(names, MAX_NAMES)
+        )
+        problem = too_few_evaluations(text, metric, last, min(few.values()))
+        yield _Difference(names, f"fewer than {last} evaluations of {metric}", problem)
+    missing = [name for name in lacking if name not in few]
     if missing:
         measured = dict.fromkeys(
             key for entries in done.values() for entry in entries for key in entry.result["metrics"]
@@ -209,6 +223,11 @@ def _metric_differences(done: Mapping[str, Sequence[TrialEntry]], metric: str) -
             code="no-final-metric", path=_path(early), message=message, valid="the metric of the last step, for all"
         )
         yield _Difference(early, "measured before its last step", problem)
+
+
+def _count(entry: TrialEntry, metric: str) -> int:
+    assert entry.record is not None, "the trial has finished"
+    return len(evaluations(entry.record, metric))
 
 
 def _is_early(entry: TrialEntry) -> bool:

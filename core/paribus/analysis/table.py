@@ -211,6 +211,7 @@ class Table:
     warnings: tuple[str, ...]  # facts that weaken the table
     notes: tuple[str, ...]  # trials that are not in the table, and why
     certificates: Mapping[str, Certificate]
+    last: int = 1  # evaluations whose mean is the metric of a trial
     correction: str = ""  # correction of the verdicts: `Holm over 4 variants`
     stage: str = ""  # stage at whose end the metric is measured, in a study with several
     families: tuple[Family, ...] = ()  # the steps of a ladder, the effects of factors
@@ -292,6 +293,7 @@ class Table:
                 "name": self.metric,
                 "better": self.better,
                 "margin": self.margin,
+                **({"last": self.last} if self.last > 1 else {}),
                 **({"stage": self.stage} if self.stage else {}),
             },
             "alpha": self.alpha,

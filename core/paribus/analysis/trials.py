@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.verdicts import Better
+from paribus.planning.last_evaluations import with_last_mean
 from paribus.planning.older_records import older_records
 from paribus.planning.tuning import MAX_METRIC
 from paribus.registry import Index
@@ -89,6 +90,7 @@ class ComparisonSpec:
     factorial: FactorialCells | None = None
     excluded: tuple[tuple[str, str], ...] = ()  # (variant, reason) of the cells that the study does not run
     averaged: tuple[str, ...] = ()  # tasks whose average is the metric
+    last: int = 1  # evaluations whose mean is the metric of a trial
     scope: str = "in all settings"  # of the verdicts that are corrected together, if there are several settings
 
     @property
@@ -156,7 +158,10 @@ class TrialEntry:
         return self.record is not None and self.state == "done"
 
     def value(self, metric: str) -> float | None:
-        """Return the metric at the end of training; None if it is missing or not finite."""
+        """Return the metric at the end of training; None if it is missing or not finite.
+
+        That of a study with `metric.last` is the mean of its last evaluations, see `load_entries`.
+        """
         metric_value = self.result["metrics"].get(metric) if self.done else None
         value = parse_number(metric_value) if metric_value is not None else math.nan
         return value if abs(value) <= MAX_METRIC else None
@@ -219,10 +224,14 @@ def load_entries(
     index: Index,
     parents: Iterable[Trial] = (),
     records: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    metric: str = "",
+    last: int = 1,
 ) -> list[TrialEntry]:
     """Return the trials of a study with their records in `store`, and stale records of the same specs.
 
     `parents` are the trials that they start from. `records` are all records of the store, if they were read already.
+    In the records of the trials, `metric` is the mean of its `last` evaluations.
     """
     planned = {trial.identity: trial for trial in trials}
     parents = tuple(parents)
@@ -231,7 +240,10 @@ def load_entries(
     for older in older_records(store, planned.values(), parents, stored.records, index):
         document = {**older.document, "changes": dict(older.trial.changes)}
         entries.append(stored.entry(older.trial, document, older.changed))
-    return entries
+    return [
+        entry if entry.record is None else replace(entry, record=with_last_mean(entry.record, metric, last))
+        for entry in entries
+    ]
 
 
 def read_records(store: Store) -> dict[str, Mapping[str, Any]]:

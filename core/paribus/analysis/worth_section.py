@@ -10,6 +10,7 @@ from paribus.analysis.formatting import format_number, plural, table_decimals
 from paribus.analysis.table import Row, Section, Table
 from paribus.analysis.worth import Multiplier, Trend, multiplier, trend
 from paribus.errors import join_names
+from paribus.planning.last_evaluations import with_last_mean
 from paribus.planning.plan import Plan
 from paribus.planning.worth import OWN, BaselineCurve
 from paribus.specs.program_spec import PROGRAM
@@ -80,6 +81,8 @@ def baseline_values(curve: BaselineCurve, table: Table, records: Records) -> tup
         values[factor] = {}
         for trial in trials:
             record = records.get(trial.identity)
+            if record is not None:
+                record = with_last_mean(record, table.metric, table.last)
             value = None if record is None else record["result"]["metrics"].get(table.metric)
             is_measured = trial.stage == table.stage or not table.stage
             missing += record is None

@@ -108,7 +108,8 @@ def _verdicts() -> Schema:
     """Return the schema of the verdicts of a study, which refers to `_parts_of_tables`."""
     from paribus.analysis.verdicts import Better
 
-    metric = _record({"name": TEXT, "better": type_schema(Better), "margin": _NUMBER}, {"stage": TEXT})
+    last = {**_COUNT, "description": "evaluations whose mean is the metric of a trial; 1 if it is missing"}
+    metric = _record({"name": TEXT, "better": type_schema(Better), "margin": _NUMBER}, {"stage": TEXT, "last": last})
     test = {"alpha": _PLAIN[float], "open_ended": _PLAIN[bool]}
     shared = {"study": TEXT, "metric": metric, **test, "seeds": _list(_COUNT)}
     table = {

@@ -180,7 +180,9 @@ def _planned(
         max_trials=max_trials,
         flops_per_step=_flops_per_step(classes),
         find_time_match=partial(read_time_match, saved),
-        score=lambda trial: score_of(saved.record(trial.identity), study.metric.name, saved.failure(trial.identity)),
+        score=lambda trial: score_of(
+            saved.record(trial.identity), study.metric.name, saved.failure(trial.identity), last=study.metric.last
+        ),
     )
 
     def replan() -> PlannedStudy:

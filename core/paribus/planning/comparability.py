@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
 from paribus.errors import ParibusError, Problem, join_names
+from paribus.planning.last_evaluations import evaluation_problems
 from paribus.registry import Index
 from paribus.specs.program_spec import is_program
 from paribus.specs.tree import join_keys
@@ -303,7 +304,11 @@ def comparability_problems(
     study: Study, trials: Mapping[str, Trial], index: Index, preview: EvaluationPreview
 ) -> list[Problem]:
     """Return every condition that the trials of one setting, one for each variant, violate."""
-    problems = [*_condition_problems(study, trials), *metric_problems(study, trials, index, preview.metric_names)]
+    problems = [
+        *_condition_problems(study, trials),
+        *metric_problems(study, trials, index, preview.metric_names),
+        *evaluation_problems(study, trials, index),
+    ]
     return problems or [
         *_examples_problems(study, trials, preview.examples),
         *_lossy_problems(study, trials, preview.lost_bytes),
@@ -315,6 +320,7 @@ def spec_problems(
 ) -> Iterator[Problem]:
     """Yield the conditions that specs alone show to be violated, for the trials of a study with other problems."""
     yield from _condition_problems(study, trials)
+    yield from evaluation_problems(study, trials, index)
     with suppress(ParibusError):  # a component that cannot be built is reported where it is built
         yield from [*metric_problems(study, trials, index, metric_names)]
 

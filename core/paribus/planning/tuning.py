@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, final
 
-from paribus.errors import join_names
+from paribus.errors import SpecError, join_names
+from paribus.planning.last_evaluations import evaluations, too_few_evaluations, with_last_mean
 from paribus.planning.match_budget import resolve_with_budget
 from paribus.planning.settings import BEST, SAME, TUNING, Excluded, Setting
 from paribus.planning.variants import Fingerprint, Specs, build_trials, lineage, matched_changes
@@ -34,10 +35,18 @@ FAILED: Final = math.inf
 FAILURES: Final = ("failed", "out-of-memory", "timeout")  # states of trials that are not retried automatically
 
 
-def score_of(record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None) -> float | None:
-    """Return the score of a trial from its record, or from its failure."""
+def score_of(
+    record: Mapping[str, Any] | None, metric: str, failure: Mapping[str, Any] | None = None, *, last: int = 1
+) -> float | None:
+    """Return the score of a trial from its record, or from its failure.
+
+    It is the mean of the `last` evaluations; a `SpecError` if the trial has fewer.
+    """
     if record is None:
         return FAILED if failure is not None and failure.get("state") in FAILURES else None
+    has_metric, record = metric in record["result"]["metrics"], with_last_mean(record, metric, last)
+    if has_metric and metric not in record["result"]["metrics"]:
+        raise SpecError(too_few_evaluations("a tuning trial", metric, last, len(evaluations(record, metric))))
     metrics = record["result"]["metrics"] if record["result"]["state"] == "done" else {}
     value = math.nan if metrics.get(metric) is None else parse_number(metrics[metric])
     return value if abs(value) <= MAX_METRIC else math.nan

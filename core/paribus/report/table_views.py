@@ -29,6 +29,7 @@ from paribus.analysis.formatting import (
     format_count,
     format_difference,
     format_number,
+    last_text,
     percent,
     refuse_unknown_columns,
     row_cells,
@@ -151,7 +152,7 @@ def answer(table: Table, row: Row) -> str:
 
 def table_title(table: Table) -> str:
     stage = f" after {clean(table.stage)}" if table.stage else ""
-    return f"{clean(table.study)}: {clean(table.metric)}{stage}, {table.better} is better"
+    return f"{clean(table.study)}: {clean(table.metric)}{last_text(table.last)}{stage}, {table.better} is better"
 
 
 def without_captions(table: Table) -> Table:

@@ -99,7 +99,7 @@ def parse_program_worth(validator: Validator, keys: ProgramKeys, varied: Sequenc
 def program_metric(keys: ProgramKeys) -> Metric:
     """Return the metric of a program as that of a study; nobody knows a loss that its models must beat."""
     metric = keys.metric
-    return Metric(name=metric.name, better=metric.better, margin=metric.margin)
+    return Metric(name=metric.name, better=metric.better, margin=metric.margin, last=metric.last)
 
 
 def program_base(validator: Validator, program: Mapping[str, Any], *layers: tuple[Keys, Mapping[str, Any]]) -> Tree:

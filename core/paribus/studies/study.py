@@ -299,8 +299,14 @@ def locate_study(source: str | Path, index: Index) -> tuple[Path, str]:
 
 
 def default_name(study: Mapping[str, Any]) -> str:
-    """Return the name of a study given as a dictionary: a digest of what it compares, whatever its number of seeds."""
+    """Return the name of a study given as a dictionary: a digest of what it compares.
+
+    It depends neither on the number of seeds nor on the evaluations that the metric averages, which change no trial.
+    """
     compared = {key: value for key, value in study.items() if key not in RUN_KEYS}
+    if isinstance(metric := compared.get("metric"), Mapping):
+        block = {key: value for key, value in metric.items() if key != "last"}
+        compared["metric"] = block["name"] if block.keys() == {"name"} else block
     return f"study-{digest(json.dumps(compared, sort_keys=True, default=repr).encode())[:8]}"
 
 

@@ -23,9 +23,11 @@ Sections = tuple[Mapping[str, Any], ...]
 DEFAULT_SEEDS: Final = 5  # with three, the interval would be 2.5 times as wide after Holm's correction
 FACTOR: Final = Range(above=0, below=100)
 MAX_NUMBER: Final = 1e9  # of a margin, or of seconds
+MAX_LAST: Final = 10_000  # evaluations in a mean
 TIME: Final = "time"  # of a training step, which is measured and not counted
 
 METRIC: Final = (r"val/[a-z0-9._-]+/[a-z0-9._-]+", "val/<objective>/<name>: val/mlm/loss")
+LAST: Final = "evaluations at the end of a trial whose mean is its metric; by default the last evaluation alone"
 _FOLDER: Final = (NAME.pattern, "lower-case letters, digits, `.`, `_` and `-`, at most 64: my-study")
 _CHANGES: Final = [{"norm": "rmsnorm"}, {"name": "gated", "feedforward": "glu"}]
 _CELLS: Final = [{"attention": "mqa", "norm": "rmsnorm", "reason": "…"}]
@@ -43,6 +45,7 @@ class Metric:
     name: Annotated[str, "metric of the verdict", Pattern(*METRIC), Example("val/mlm/loss")]
     better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
     margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
+    last: Annotated[int, LAST, Range(1, MAX_LAST), Example(5)] = 1
     unlearned: Annotated[bool, "judge models that do not beat the unigram baseline"] = False
     stage: Annotated[str, "stage at whose end it is measured; by default the last"] = ""
     task: Annotated[str, "task of that stage"] = ""
@@ -148,6 +151,7 @@ class ProgramMetric:
     pattern: Annotated[str, "of a printed line, with a group for the value", Example("val loss ([0-9.]+)")] = ""
     better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
     margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
+    last: Annotated[int, LAST, Range(1, MAX_LAST), Example(5)] = 1
 
 
 @final

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from paribus.analysis.select_trials import MAX_FAILURES, select
+from paribus.analysis.select_trials import MAX_FAILURES, incomparable_reason, select
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 
 Make = Callable[..., TrialEntry]
@@ -88,3 +88,11 @@ def test_many_reasons_of_failures_end_with_a_count(make: Make, ask: Ask) -> None
 def test_a_reason_of_many_failures_is_shown_once(make: Make, ask: Ask) -> None:
     entries = [make(seed=seed, state="failed", failure={"reason": "why"}) for seed in range(3)]
     assert select(entries, ask(entries)).notes == ("baseline seed 0 and 2 more: failed: why",)
+
+
+def test_a_variant_with_fewer_evaluations_than_the_mean_needs_has_no_verdict(make: Make, ask: Ask) -> None:
+    few = make("mqa", varied={"attention": "mqa"}, edits={"result/metrics": {}})  # as `with_last_mean` leaves it
+    entries = [make(), few]
+    comparison = ask(entries, last=3)
+    reason = incomparable_reason(select(entries, comparison).trials, "mqa", comparison)
+    assert reason == "fewer than 3 evaluations of val/mlm/loss"

@@ -120,3 +120,16 @@ def test_a_record_of_another_spec_is_not_loaded(tmp_path: Path) -> None:
     keep(store, trial_of(0, attention="gqa"))
     keep(store, trial_of(7))
     assert [entry.state for entry in load_entries(store, [trial_of(0)], index())] == ["pending"]
+
+
+def test_a_study_may_read_the_mean_of_the_last_evaluations(tmp_path: Path) -> None:
+    store, trial = Store(tmp_path, "s"), trial_of(0)
+    keep(store, trial)
+    record = {**stored_record(trial.identity, spec=dict(trial.spec))}
+    record["result"] |= {"curve": [{"step": 50, METRIC: 3.0}, {"step": 100, METRIC: 2.0}]}
+    write_json(store.folder(trial.identity) / RECORD, record)
+    assert [
+        entry.value(METRIC)
+        for last in (1, 2, 3)
+        for entry in load_entries(store, [trial], index(), metric=METRIC, last=last)
+    ] == [2.0, 2.5, None]

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import paribus
+
 Cli = Callable[..., Any]
 SCRIPT = """
 import argparse, json, random
@@ -110,6 +112,22 @@ def test_two_options_of_a_script_get_verdicts_without_a_certificate(cli: Cli, wr
     assert cli("compare", study, "--latex").out.count(r"\toprule") == 2
     assert cli("report", study, "-o", "r.html").code == 0
     assert "3 done" in cli("status", study).out
+
+
+@pytest.mark.thorough
+def test_the_metric_may_be_the_mean_of_the_last_points(cli: Cli, write: Callable[..., str]) -> None:
+    changes: dict[str, Any] = {"vary": {"attention": ["gqa"]}, "seeds": 2}
+    single = rows(cli, write(**changes))
+    mean = rows(cli, write(**changes, metric={**STUDY["metric"], "last": 2}))
+    values = [row["val_loss"] for row in paribus.records("study.yaml") if row["step"] > 1]
+    assert len(values) == 8  # no trial ran again
+    assert mean["baseline"]["mean"] + mean["rows"][0]["mean"] == pytest.approx(sum(values) / 4)
+    assert (mean["metric"]["last"], "last" in single["metric"]) == (2, False)
+    assert "(mean of the last 2 evaluations)" in cli("compare", "study.yaml").out
+    assert "mean of the last 2 evaluations" in cli("calibrate", "study.yaml").out
+    few = cli("compare", write(**changes, metric={**STUDY["metric"], "last": 4}))
+    assert "error[too-few-evaluations] metric.last" in few.err
+    assert "1 to 3" in few.err
 
 
 @pytest.mark.thorough
@@ -308,12 +326,12 @@ p.add_argument("--attention"), p.add_argument("--steps", type=int), p.add_argume
 a = p.parse_args()
 noise = random.Random(a.seed * 1000 + a.steps).gauss(0, 0.001)
 loss = 9 - math.log(a.steps * {"mha": 1, "gqa": 2, "mqa": 9}[a.attention]) + noise
-json.dump({"val_loss": loss}, open("m.json", "w"))
+json.dump([{"val_loss": loss - 1}, {"val_loss": loss + 1}], open("m.json", "w"))
 """
     study = write(
         script,
         base={"attention": "mha", "steps": 100},
-        metric={"name": "val_loss", "from": "m.json"},
+        metric={"name": "val_loss", "from": "m.json", "last": 2},  # of the baseline at other budgets too
         worth={"option": "steps", "factors": [0.5, 1.5, 2.5, 4]},
     )
     answers = {it["variant"]: it["units"]["steps"] for it in rows(cli, study)["worth"]["settings"][0]["variants"]}

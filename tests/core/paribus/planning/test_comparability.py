@@ -68,6 +68,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "other-validation",
         "objective.rate=0.3",
     ),
+    "fewer evaluations than the metric averages": (
+        {"metric": {"name": "val/mlm/loss", "last": 3}},
+        "too-few-evaluations",
+        "1 to 2",
+    ),
+    "a mean of a measure that runs at the end": (
+        {"metric": {"name": "val/span/mean", "last": 2}, "measure": ["span"]},
+        "too-few-evaluations",
+        "val/span/mean",
+    ),
     "fewer examples": ({"vary": {"data.validation": [8]}}, "other-validation", "data.validation=8"),
 }
 

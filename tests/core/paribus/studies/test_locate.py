@@ -50,5 +50,10 @@ def test_a_name_that_cannot_be_a_folder_is_refused(name: Any, code: str, tmp_pat
         folder({**STUDY, "name": name}, tmp_path, plugin_index)
 
 
+def test_another_mean_of_evaluations_keeps_the_folder_of_a_dictionary() -> None:
+    names = {default_name({"metric": metric}) for metric in ("m", {"name": "m", "last": 3}, {"name": "m", "last": 5})}
+    assert len(names) == 1
+
+
 def test_a_dictionary_that_cannot_be_read_has_a_default_name() -> None:
     assert default_name({"base": object, "vary": {"norm": [float("nan"), "\ud800"]}}).startswith("study-")
