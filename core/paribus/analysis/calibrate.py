@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Final, final
 
 from paribus.analysis.api import entries_by_setting
 from paribus.analysis.calibration_table import Calibration, Spread, largest_count
+from paribus.analysis.costs import Pairs
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, plural
 from paribus.analysis.p_values import check_positive, check_rate, summarise, variance_reduction
@@ -23,6 +24,7 @@ from paribus.analysis.power import (
     spread_interval,
 )
 from paribus.analysis.select_trials import TrialsByVariant, check_records_comparable, select
+from paribus.analysis.signal_to_noise import signals
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import NotComparableError, Problem, join_names
 from paribus.planning.api import PlannedStudy, study
@@ -96,7 +98,8 @@ def calibrate_entries(
     requirement = _Requirement(comparison, effect, power, family)
     numbers = metric_values(list(trials[comparison.baseline].values()), comparison)
     _refuse_too_few(numbers, comparison)
-    pairs = {name: _values(trials, name, comparison) for name in comparison.swapped}
+    finished = {name: _finished(trials, name, comparison) for name in comparison.swapped}
+    pairs = {name: _values(pairs, comparison) for name, pairs in finished.items()}
     rows = [requirement.spread(name, *values) for name, values in pairs.items() if len(values[0]) > 1]
     base = summarise(numbers)
     assert base.sd is not None, "two trials or more have finished"
@@ -122,6 +125,7 @@ def calibrate_entries(
         open_ended=comparison.open_ended,
         baseline=Spread(variant=comparison.baseline, n=base.n, sd=base.sd, interval=spread_interval(base.sd, base.n)),
         rows=tuple(rows),
+        signals=signals(_models(finished), comparison),
         independent=independent,
         seeds=seeds,
         missing_trials=sum(missing.values()),
@@ -197,12 +201,23 @@ class _Requirement:
         return seeds_for_power(power_of, self.power)
 
 
-def _values(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> tuple[list[float], list[float]]:
-    """Return the metrics of the baseline and of the variant in the pairs that a verdict would use."""
+def _finished(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) -> Pairs:
+    """Return the pairs of the baseline and of the variant that a verdict would use."""
     paired = pair_trials(trials, name, comparison)
-    finished = [] if paired.reason else paired.finished
-    baseline, variant = (metric_values([pair[side] for pair in finished], comparison) for side in (0, 1))
+    return [] if paired.reason else paired.finished
+
+
+def _values(pairs: Pairs, comparison: ComparisonSpec) -> tuple[list[float], list[float]]:
+    """Return the metrics of the baseline and of the variant in these pairs."""
+    baseline, variant = (metric_values([pair[side] for pair in pairs], comparison) for side in (0, 1))
     return baseline, variant
+
+
+def _models(finished: Mapping[str, Pairs]) -> Iterator[dict[int, TrialEntry]]:
+    """Yield the trials by seed of the baseline, and of each variant that has any."""
+    if any(finished.values()):
+        yield {baseline.seed: baseline for pairs in finished.values() for baseline, _ in pairs}
+    yield from ({variant.seed: variant for _, variant in pairs} for pairs in finished.values() if pairs)
 
 
 def _mean_seconds(entries: Iterable[TrialEntry]) -> float | None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, final
+from typing import Any, Final, final
 
 from paribus.analysis.formatting import last_text, percent, plural
 from paribus.analysis.power import MAX_SEEDS
+from paribus.analysis.signal_to_noise import Signal
 from paribus.analysis.table import replace_infinite
 from paribus.errors import escape_unprintable
 
 Range = tuple[float, float]
+
+SIGNAL_HEADER: Final = ("metric", "seeds", "noise of seeds", "of evaluations", "signal", "signal to noise")
 
 
 @final
@@ -56,6 +59,7 @@ class Calibration:
     seconds: float | None  # estimated time of the missing trials, one after the other
     seconds_per_trial: float | None
     last: int = 1  # evaluations whose mean is the metric of a trial
+    signals: tuple[Signal, ...] = ()  # signal to noise of each metric of the records, that of the verdict first
     notes: tuple[str, ...] = ()
     setting: str = ""  # name of the setting, in a study with several
     family: int = 0  # number of verdicts in all settings, which are corrected together
@@ -76,14 +80,8 @@ class Calibration:
         return (self, *self.other_settings)
 
     def lines(self) -> list[str]:
-        """Return the lines of one setting: its name, its table and its remarks."""
-        return [
-            "",
-            *([escape_unprintable(self.setting), ""] if self.setting else []),
-            *self.table(),
-            "",
-            *self.remarks(),
-        ]
+        """Return the lines of one setting: its name, its tables and its remarks."""
+        return ["", *([escape_unprintable(self.setting), ""] if self.setting else []), *self.tables(), *self.remarks()]
 
     @property
     def title(self) -> str:
@@ -92,9 +90,11 @@ class Calibration:
             f"{self.study}: {self.metric}{last_text(self.last)}: what {plural(self.planned, 'seed')} can detect"
         )
 
-    def table(self) -> list[str]:
-        """Return a line for each variant, and one for seeds that are not paired."""
-        return _grid([_header(self), *(_cells(self, row) for row in (*self.rows, self.independent))])
+    def tables(self) -> list[str]:
+        """Return a line for each variant and one for seeds that are not paired; below, a line for each metric."""
+        spreads = _grid([_header(self), *(_cells(self, row) for row in (*self.rows, self.independent))])
+        metrics = _grid([SIGNAL_HEADER, *map(_signal_cells, self.signals)]) if self.signals else []
+        return [*spreads, "", *metrics, *([""] if metrics else [])]
 
     def remarks(self) -> list[str]:
         """Return the seeds and the time that an effect needs, and notes."""
@@ -119,6 +119,7 @@ class Calibration:
             "baseline": replace_infinite(asdict(self.baseline)),
             "rows": [replace_infinite(asdict(row)) for row in self.rows],
             "independent": replace_infinite(asdict(self.independent)),
+            "signals": [asdict(it) for it in self.signals],
             "notes": list(self.notes),
         }
         return (
@@ -146,6 +147,12 @@ def _cells(calibration: Calibration, row: Spread) -> tuple[str, ...]:
     if calibration.margin is not None:
         cells.append(_seeds(row.equivalence_seeds, row.equivalence_seeds_range))
     return tuple(cells)
+
+
+def _signal_cells(row: Signal) -> tuple[str, ...]:
+    noises = ("-" if value is None else _number(value) for value in (row.seed_noise, row.evaluation_noise, row.signal))
+    ratio = "-" if row.ratio is None else f"{_number(row.ratio)} {_range(row.interval)}"
+    return (escape_unprintable(row.metric), str(row.n), *noises, ratio)
 
 
 def _cost(calibration: Calibration) -> str:
@@ -177,6 +184,8 @@ def _caption(calibration: Calibration) -> Iterator[str]:
     )
     if calibration.margin is not None:
         yield f"± {calibration.margin:g}: the seeds after which a variant without true difference is found equivalent."
+    if any(setting.signals for setting in calibration.settings):
+        yield from _signal_caption()
     if calibration.open_ended:
         yield (
             "Calibration shows no verdict and no difference. "
@@ -186,6 +195,20 @@ def _caption(calibration: Calibration) -> Iterator[str]:
     yield (
         "Calibration shows no verdict and no difference. Use fresh seeds for a study that is planned with it: only "
         "then the confidence of its verdicts holds exactly."
+    )
+
+
+def _signal_caption() -> Iterator[str]:
+    yield (
+        "Noise of seeds: the standard deviation of a trial around the means of its variant and of its seed. Noise of "
+        "evaluations: that of the last single evaluations of a trial around a straight line, without what the variants "
+        "of a seed have in common. If it is about as large, `metric.last` reduces both."
+    )
+    yield (
+        "Signal: the standard deviation of the true means of the variants, with the baseline; its ratio to the noise "
+        "of seeds has a 95 % interval (F distribution, for normal variants). It needs three of them, because of two it "
+        "would be their difference; of more it shows neither which one differs nor in which direction, so it is no "
+        "look at the results."
     )
 
 

@@ -77,7 +77,7 @@ def verb(
     else:
         out(calibration.title)
         for setting in calibration.settings:
-            for line in ("", *([setting.setting, ""] if setting.setting else []), *setting.table(), ""):
+            for line in ("", *([setting.setting, ""] if setting.setting else []), *setting.tables()):
                 out(line)
             _print_wrapped(setting.remarks())
         if calibration.other_settings:

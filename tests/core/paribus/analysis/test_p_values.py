@@ -14,6 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from paribus.analysis.p_values import (
+    f_cdf,
+    f_quantile,
     holm,
     interval,
     seeds_needed,
@@ -52,6 +54,16 @@ def test_the_cdf_is_that_of_scipy(t: float, df: float) -> None:
 @given(p=st.floats(1e-6, 0.45), df=dfs)  # there, too, it has fewer than ten digits
 def test_the_quantile_is_that_of_scipy(p: float, df: float) -> None:
     assert t_quantile(p, df) == pytest.approx(scipy.stats.t.ppf(p, df), rel=1e-10, abs=0)
+
+
+@given(x=st.floats(1e-3, 1e3), df1=dfs, df2=dfs)
+def test_the_cdf_of_f_is_that_of_scipy(x: float, df1: float, df2: float) -> None:
+    assert f_cdf(x, df1, df2) == pytest.approx(scipy.stats.f.cdf(x, df1, df2), rel=1e-8, abs=1e-10)
+
+
+@given(p=st.floats(0.001, 0.999), df1=dfs, df2=dfs)
+def test_the_quantile_of_f_is_that_of_scipy(p: float, df1: float, df2: float) -> None:
+    assert f_quantile(p, df1, df2) == pytest.approx(scipy.stats.f.ppf(p, df1, df2), rel=1e-7)
 
 
 @given(p=st.floats(1e-12, 1 - 1e-12), df=st.floats(0.3, 1e6))
