@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from paribus.analysis.outliers import MAD_TO_SD, cutoffs
 from paribus.analysis.p_values import critical_t
 from paribus.analysis.power import power_to_detect
+from paribus.analysis.signal_to_noise import signal_to_noise
 from paribus.analysis.verdicts import PairedDifferences, decide
 from paribus.analysis.worth import multiplier
 
@@ -301,6 +302,8 @@ def page() -> Iterator[str]:
             shares = [multiplier_coverage(true, exponent, n) for n in SEEDS]
             rows.append([f"{exponent:g}", f"{true:g}", *(rates(column) for column in zip(*shares, strict=True))])
     yield from table(["exponent", "true multiplier", "covered", "with both ends"], rows)
+    yield from averaged_lines()
+    yield from signal_lines()
 
     yield ""
     yield from TEXT_ADDED.splitlines()
@@ -390,6 +393,89 @@ worth](guide/matching-scales-tuning.md#worth-in-compute) covers its true multipl
 2 + budget^-exponent. Seeds shift all of their trials, with a standard deviation of 0.03, and each trial has normal
 noise of 0.02. An interval without an end reaches beyond the budgets.
 """
+
+
+# ------------------------------------------------------------------------------------------------ mean of evaluations
+LASTS: Final = (1, 3, 5)
+SMALLER: Final = 1.5  # true difference, in standard deviations of a difference of single evaluations
+EVALUATIONS: Final = ((0.2, 0.5), (0.5, 0.5), (1.0, 0.0), (1.0, 0.5), (1.0, 0.9), (2.0, 0.5))  # noise, correlation
+
+TEXT_AVERAGED: Final = f"""\
+## Mean of the last evaluations
+
+Studies whose metric is the mean of the last 1, 3 or 5 evaluations of a trial
+([`metric.last`](guide/how-many-seeds.md#mean-of-the-last-evaluations)): percentages with a wrong verdict, and of
+variants that are called better or worse at a true difference of {SMALLER:g} standard deviations of a difference of
+single evaluations, for 5, 8 and 12 seeds. A trial has normal noise with a standard deviation of 1, which its
+evaluations share. Each evaluation has noise of its own, given in these units, which is correlated with that of the
+next one.
+"""
+
+
+def averaged(noise: float, correlation: float, last: int, n: int) -> Values:
+    """Return differences by study, variant and seed, of the mean of the last evaluations, without a true difference."""
+    rng = np.random.default_rng([int(100 * noise), int(100 * correlation), n])
+    trials = rng.normal(size=(STUDIES, VARIANTS + 1, n))
+    steps = rng.normal(size=(max(LASTS), *trials.shape))
+    for k in range(1, len(steps)):  # autoregressive of order 1, with a variance of 1
+        steps[k] = correlation * steps[k - 1] + np.sqrt(1 - correlation**2) * steps[k]
+    values: Values = trials + noise * steps[-last:].mean(0)
+    return values[:, 1:] - values[:, :1]
+
+
+def averaged_lines() -> Iterator[str]:
+    """Yield the section on means of the last evaluations."""
+    rows = []
+    for noise, correlation in EVALUATIONS:
+        effect = SMALLER * np.sqrt(2 * (1 + noise**2))
+        for last in LASTS:
+            data = [averaged(noise, correlation, last, n) for n in SEEDS]
+            decided = [float(holm(guarded(x + effect))[0].mean()) for x in data]
+            row = [f"{noise:g}", f"{correlation:g}", str(last), rates([wrong(x, guarded) for x in data])]
+            rows.append([*row, rates(decided)])
+    yield ""
+    yield from TEXT_AVERAGED.splitlines()
+    yield from table(["noise of evaluations", "correlation", "mean of the last", "wrong", "decided"], rows)
+
+
+# ------------------------------------------------------------------------------------------------ signal to noise
+CALIBRATIONS: Final = 4_000
+
+TEXT_SIGNAL: Final = f"""\
+## Signal to noise
+
+Percentages of calibrations whose 95 % interval of [signal to
+noise](guide/how-many-seeds.md#signal-to-noise) covers the true ratio, for 5, 8 and 12 seeds;
+{CALIBRATIONS:,} calibrations a cell. True means of models, seeds and noise are normal. At a ratio of 0, more than
+95 % are covered, because an end below 0 is shown as 0.
+"""
+
+
+def signal_coverage(ratio: float, models: int, n: int) -> tuple[float, float, float]:
+    """Return the share of intervals that cover the true ratio, and the quartiles of the estimates."""
+    rng = np.random.default_rng([int(10 * ratio), models, n])
+    covered, estimates = 0, []
+    for _ in range(CALIBRATIONS):
+        values = rng.normal(size=n) + ratio * rng.normal(size=(models, 1)) + rng.normal(size=(models, n))
+        found = signal_to_noise("", values.tolist())
+        assert found.interval is not None
+        covered += found.interval[0] <= ratio <= found.interval[1]
+        estimates.append(found.ratio or 0.0)
+    low, high = np.quantile(estimates, [0.25, 0.75])
+    return covered / CALIBRATIONS, float(low), float(high)
+
+
+def signal_lines() -> Iterator[str]:
+    """Yield the section on signal to noise."""
+    rows = []
+    for models in (4, 8):
+        for ratio in (0.0, 0.5, 2.0):
+            cells = [signal_coverage(ratio, models, n) for n in SEEDS]
+            middle = " · ".join(f"{low:.1f} to {high:.1f}" for _, low, high in cells)
+            rows.append([str(models), f"{ratio:g}", rates([share for share, _, _ in cells]), middle])
+    yield ""
+    yield from TEXT_SIGNAL.splitlines()
+    yield from table(["models", "true ratio", "covered", "middle half of the estimates"], rows)
 
 
 def main() -> int:

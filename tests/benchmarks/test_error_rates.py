@@ -2,7 +2,21 @@
 
 import numpy as np
 import pytest
-from benchmarks.error_rates import PAGE, SEEDS, SHAPES, guarded, holm, outlying, peeked, rates, student, studies, wrong
+from benchmarks.error_rates import (
+    PAGE,
+    SEEDS,
+    SHAPES,
+    averaged,
+    guarded,
+    holm,
+    outlying,
+    peeked,
+    rates,
+    signal_coverage,
+    student,
+    studies,
+    wrong,
+)
 
 from paribus.analysis.verdicts import PairedDifferences, decide
 
@@ -35,3 +49,14 @@ def test_the_page_has_the_figures_of_the_simulation() -> None:
 def test_seeds_that_are_added_mislead_a_fixed_test_and_no_open_ended_one() -> None:
     assert peeked("normal", 12, open_ended=False) > 0.1
     assert peeked("normal", 12, open_ended=True) < 0.05
+
+
+@pytest.mark.thorough
+def test_the_page_has_the_figures_of_means_and_of_signals() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    figures = [wrong(averaged(1.0, 0.5, 3, n), guarded) for n in SEEDS]
+    assert f"| 1 | 0.5 | 3 | {rates(figures)} |" in text
+    assert max(figures) <= 0.05
+    covered = [signal_coverage(0.5, 4, n)[0] for n in SEEDS]
+    assert f"| 4 | 0.5 | {rates(covered)} |" in text
+    assert 0.93 <= min(covered) <= max(covered) <= 0.97
