@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from paribus.program import witness
 from paribus.program.command import Command, Spec, command_of
 from paribus.program.input_files import input_names
 from paribus.program.metric_files import OUTPUT, Point, printed_point, read_points
+from paribus.program.orphans import ATTEMPT, OrphanGuard
 from paribus.program.witness_file import WITNESS_FILE, read_witness
 from paribus.specs.program_spec import PROGRAM
 from paribus.storage.atomic import digest_json
@@ -186,7 +188,8 @@ class _Run:
         self.pattern = re.compile(metric["pattern"]) if self.source == OUTPUT else None
         self.points: list[Point] = []
         self.gpu_bytes = 0
-        self.environment = program_environment(command, context)
+        attempt = uuid.uuid4().hex  # so that a late guard of an attempt spares the next one
+        self.environment = {**program_environment(command, context), ATTEMPT: attempt}
         self._tail: deque[str] = deque(maxlen=TAIL)
         self._unread = b""
         self._next_look = self._next_gpu_look = time.monotonic() + METRIC_SECONDS
@@ -207,6 +210,7 @@ class _Run:
             message = f"`{command.words[0]}` cannot be started: {error.strerror or error}"
             valid = "a program on the PATH, or a path; a script needs the right to run, or its interpreter before it"
             raise ProgramFailedError(Problem(code="program-failed", message=message, valid=valid)) from error
+        self._guard = OrphanGuard(f"{ATTEMPT}={attempt}")
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
@@ -231,7 +235,9 @@ class _Run:
         if self._process.stdout is not None:
             self._process.stdout.close()
         if is_stopped or self.context.should_stop():  # it may end in order, with the values of a part of its steps
+            self._guard.kill()
             raise ProgramStoppedError(f"stopped with exit code {code}")
+        self._guard.release()
         unit = 1 if sys.platform == "darwin" else 1024
         return _Ended(code, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit, tuple(self._tail))
 

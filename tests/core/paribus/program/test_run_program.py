@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -138,9 +140,36 @@ def test_the_subprocesses_of_a_program_are_stopped_with_it(run: Run) -> None:
     code = "import subprocess, os; child = subprocess.Popen(['sleep', '60']); open('child', 'w').write(str(child.pid))"
     with pytest.raises(ProgramStoppedError, match="stopped"):
         run(f"{code}; child.wait(); raise SystemExit(4)", should_stop=lambda: time.monotonic() > start + 1)
-    child = int((Path.cwd().parent / "trial" / "work" / "child").read_text())
-    status = Path(f"/proc/{child}/stat")
-    assert not status.exists() or ") Z " in status.read_text()
+    assert not is_running(int((Path.cwd().parent / "trial" / "work" / "child").read_text()))
+
+
+def is_running(process: int) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    return status.exists() and ") Z " not in status.read_text()
+
+
+KILLED = """
+import os, sys, signal
+from pathlib import Path
+from paribus.program.run_program import ProgramContext, run_program
+metric = {"name": "loss", "from": "m.jsonl", "pattern": ""}
+program = {"command": "sh -c {code}", "options": "{key}={value}", "seed_option": "seed", "inputs": [], "metric": metric}
+context = ProgramContext(identity="a", folder=Path("trial"), components={}, should_stop=lambda: child() and kill())
+child = Path("trial/work/child").exists
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+run_program({"code": sys.argv[1], "program": program, "seed": 1}, context)
+"""
+
+
+def test_a_killed_trial_leaves_no_process_of_its_program(tmp_path: Path) -> None:
+    """Such as the ranks of `torchrun`, each of which is in a session of its own."""
+    code = "setsid sleep 60 & echo $! > new; mv new child; wait"
+    trial = subprocess.run([sys.executable, "-c", KILLED, code], cwd=tmp_path, check=False)
+    assert trial.returncode == -signal.SIGKILL
+    child, end = int((tmp_path / "trial/work/child").read_text()), time.monotonic() + 20
+    while is_running(child):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 @pytest.mark.thorough
