@@ -182,7 +182,8 @@ class Scheduler:
             self.trial_options,
             plugins=plugin_arguments(self.plugins),
             is_rehearsal=task.is_rehearsal,
-            job_slot=slot,
+            # The program of a cluster's job has the GPUs that the cluster gave to the job.
+            job_slot=None if self.launcher.is_remote and is_program(task.trial.spec) else slot,
             expired_token="" if task.is_rehearsal else self.peers.expired_tokens.get(task.trial.identity, ""),
         )
         log = str((folder / LOG).absolute())

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -196,6 +197,16 @@ def test_a_request_has_all_fields(store: Store) -> None:
         job_slot=0,
     )
     assert {order.job_slot for order in launcher.orders} == {0, 1}
+
+
+@pytest.mark.parametrize(("is_remote", "slot"), [(True, None), (False, 0)])
+def test_a_program_on_a_cluster_has_all_gpus_of_its_job(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_remote: bool, slot: int | None
+) -> None:
+    monkeypatch.setattr(Acted, "is_remote", is_remote)
+    trial = of("a", 0)
+    launcher, _ = supervised(store, done, replace(trial, spec={**trial.spec, "program": {}}))
+    assert launcher.orders[-1].job_slot == slot
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
