@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugins.paribus_launch.conftest import check_program_study
 
 import paribus
 from paribus.storage.atomic import digest_json
@@ -140,27 +141,5 @@ def test_a_cancelled_job_ends_the_trial_as_interrupted(
     assert results(Store(runs, "cluster")) == {}
 
 
-PROGRAM = "import json, sys; seed, rate = int(sys.argv[1]), float(sys.argv[2])\nprint(f'loss {(seed + 1) * rate}')\n"
-
-
-def test_a_program_has_the_values_of_local_trials(
-    runner: Callable[[Path], subprocess.Popen[bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text(PROGRAM)
-    for name, launcher in (("local", "local"), ("cluster", LAUNCHER)):
-        document = {
-            "program": f"{sys.executable} train.py {{seed}} {{rate}}",
-            "base": {"rate": 1.0},
-            "vary": {"rate": [2.0]},
-            "seeds": 2,
-            "metric": {"name": "loss", "from": "stdout", "pattern": "loss (.*)"},
-            "launcher": launcher,
-        }
-        path = tmp_path / name / "study.yaml"
-        path.parent.mkdir()
-        path.write_text(json.dumps(document))
-        assert runner(path).wait(timeout=300) == 0
-    expected = results(Store(tmp_path / "local" / "runs", "local"))
-    assert len(expected) == 4
-    assert results(Store(tmp_path / "cluster" / "runs", "cluster")) == expected
+def test_a_killed_study_of_a_program_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_program_study(LAUNCHER, tmp_path, monkeypatch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.plugins.paribus_launch.conftest import fingerprint, write_study
+from tests.plugins.paribus_launch.conftest import check_program_study, fingerprint, write_study
 
 import paribus
 
@@ -41,3 +41,14 @@ def test_all_launchers_leave_the_same_records(
     if library and importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not installed: pip install 'paribus[{launcher['name']}]'")
     assert run(folder, launcher, jobs, at=tmp_path) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("launcher", "library"), [(SLURM, "submitit"), (RAY, "ray")], ids=["slurm", "ray"])
+def test_a_killed_study_of_a_program_resumes_on_every_launcher(
+    launcher: dict[str, Any], library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed: pip install 'paribus[{launcher['name']}]'")
+    check_program_study(launcher, tmp_path, monkeypatch)
