@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from paribus.analysis.verdicts import Better
 from paribus.cli._comparison import Output, notes_option, output_options
-from paribus.cli.console import out
+from paribus.cli.console import note, out, refuse_other_file
+
+if TYPE_CHECKING:
+    from paribus.analysis.table import Table
 
 
 @click.command("compare-values")
@@ -21,6 +25,14 @@ from paribus.cli.console import out
 )
 @click.option("--margin", type=float, help="Difference that is negligible; default: none.")
 @click.option("--open-ended", is_flag=True, help="Verdicts hold at every number of seeds, so seeds may be added.")
+@click.option(
+    "-o",
+    "--output",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write an HTML page with charts.",
+)
 @notes_option
 @output_options
 def verb(
@@ -30,6 +42,7 @@ def verb(
     better: Better,
     margin: float | None,
     open_ended: bool,
+    page: Path | None,
     output: Output,
     with_notes: bool,
 ) -> int:
@@ -47,6 +60,8 @@ def verb(
     from paribus.report.terminal import show_table
 
     table = compare_values(file, metric=metric, baseline=baseline, better=better, margin=margin, open_ended=open_ended)
+    if page is not None:
+        _write_page(table, page)
     printers = {
         "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes),
         "markdown": lambda: out(markdown(table, columns=output.columns)),
@@ -54,3 +69,12 @@ def verb(
     grid = partial(study_grid, table, output.columns if output.format == "latex" else None)
     results = check_study(output.gates, table)
     return output.print_table(printers, grid, table.to_json(), table.study, results, ok=table.ok)
+
+
+def _write_page(table: Table, path: Path) -> None:
+    from paribus.report.html import values_page
+    from paribus.storage.atomic import write_bytes
+
+    refuse_other_file(path, "compare-values")
+    write_bytes(path, values_page(table).encode())
+    note(f"written: {path}")

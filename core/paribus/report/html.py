@@ -35,6 +35,12 @@ def html_page(
     return _page("report", table_views.table_title(table), _lines(table, trials, comparisons, commit, attention))
 
 
+def values_page(table: Table) -> str:
+    """Return the verdicts on numbers, of which no trials are known, as one HTML document that loads nothing."""
+    body = (*_warnings(table), *_body(table, {}, {}, "h2"), *_notes(table))
+    return _page("compare-values", table_views.table_title(table), body)
+
+
 class Section(NamedTuple):
     """Section of a page: a heading, charts, a table and lines below it."""
 

@@ -34,6 +34,19 @@ def test_the_verdicts_are_printed_in_every_format(cli: Cli, file: str) -> None:
     assert cli("compare-values", file, "--metric", "loss", "--csv").out.startswith("variant,")
 
 
+def test_the_page_has_the_verdicts_a_chart_and_no_trials(cli: Cli, file: str) -> None:
+    words = ("compare-values", file, "--metric", "loss", "-o", "page.html")
+    assert cli(*words).code == EXIT_OK
+    page = Path("page.html").read_text()
+    assert page.count("Not certified") == 1
+    assert page.count("<figure") == 1
+    assert "is better than the baseline" in page
+    assert "<h2>Trials</h2>" not in page
+    assert cli(*words).code == EXIT_OK  # its own page is written anew
+    assert cli("compare-values", file, "--metric", "loss", "-o", file).code != EXIT_OK
+    assert Path(file).read_text().startswith("variant,")
+
+
 def test_a_gate_fails_on_a_worse_value(cli: Cli, file: str) -> None:
     words = ("compare-values", file, "--metric", "speed", "--better", "higher", "--fail-if", "worse:1")
     assert cli(*words).code == EXIT_FAILED
