@@ -114,9 +114,11 @@ def _short(paths: Iterable[str]) -> dict[str, str]:
     short: dict[str, str] = {}
     for path in sorted(all_paths):
         stem, _, leaf = path.rpartition(".")
-        words = [word for word in stem.split(".") if not word.isdigit()] if leaf in _LEAVES else path.split(".")
+        is_leaf = bool(stem) and leaf in _LEAVES
+        words = [word for word in stem.split(".") if not word.isdigit()] if is_leaf else path.split(".")
+        words = words or stem.split(".")  # of a layer that has a number only, as in `nn.Sequential`
         last_two = ".".join(words[-2:])
         name = last_two if words[-1] in _SUBLAYERS or len(words) <= _MAX_WORDS else words[-1]
-        suffix = ".bias" if leaf == "bias" and f"{stem}.weight" not in all_paths else ""
+        suffix = ".bias" if is_leaf and leaf == "bias" and f"{stem}.weight" not in all_paths else ""
         short.setdefault(name + suffix, last_two + suffix)
     return short

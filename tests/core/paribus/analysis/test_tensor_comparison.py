@@ -72,6 +72,8 @@ def test_a_bias_alone_is_called_a_bias() -> None:
         ("body.layers.0.feedforward.inner.weight", "inner"),
         ("objectives.mlm.bias", "objectives.mlm.bias"),
         ("body.layers.1.gate", "gate"),
+        ("2.weight", "2"),
+        ("bias", "bias"),
     ],
 )
 def test_a_short_name_is_unambiguous(path: str, name: str) -> None:
