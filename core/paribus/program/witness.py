@@ -267,7 +267,7 @@ def _describe(name: str, value: Any) -> dict[str, Any]:
         raise ValueError(f"`{name}` has no values yet: call `model` after it is made, or after the first pass.")
     tensor = _on_cpu(value)
     return {
-        "shape": [int(size) for size in tensor.shape],
+        "shape": [int(size) for size in (value if hasattr(value, "to_local") else tensor).shape],
         "value": hashlib.sha256(str(tensor.dtype).encode() + _bytes(tensor)).hexdigest()[:DIGITS],
         "signs": _signs(tensor),
     }

@@ -18,7 +18,7 @@ Line = Mapping[str, Any]
 def read_witness(folder: Path) -> dict[str, Any]:
     """Return the tensors, batches and environment that a program has recorded in its folder; nothing without a witness.
 
-    The first process describes the tensors. The batches of a split are those of all processes.
+    The batches of a split are those of all processes, and so are the values of a tensor of which they hold parts.
     """
     processes = [list(witness_lines(path)) for path in witness_files(folder)]
     try:
@@ -36,7 +36,7 @@ def witness_files(folder: Path) -> list[Path]:
 def _merged_lines(processes: Sequence[Sequence[Line]]) -> dict[str, Any]:
     ranks = [int(lines[-1].get("rank", 0)) if lines else 0 for lines in processes]
     ordered = [lines for _, lines in sorted(zip(ranks, processes, strict=True), key=lambda it: it[0])]
-    models = [line for lines in ordered for line in lines if "tensors" in line]
+    models = [[line for line in lines if "tensors" in line] for lines in ordered]
     states = [(rank, state) for rank, lines in zip(ranks, processes, strict=True) if (state := _last_state(lines))]
     batches: dict[str, dict[int, Line]] = {}
     for rank, state in states:
@@ -45,16 +45,32 @@ def _merged_lines(processes: Sequence[Sequence[Line]]) -> dict[str, Any]:
                 message = f"two processes of rank {rank} have recorded the split `{split}`"
                 raise DataError(Problem(code="invalid-witness", location=WITNESS_FILE, message=message))
             batches[split][rank] = recorded
-    tensors: dict[str, Any] = {}
-    for line in models:
-        tensors = {**line["tensors"], **tensors}
+    parts: dict[str, list[Any]] = {}  # of each tensor, by rank
+    for lines in models:
+        for name, tensor in {
+            name: tensor for line in reversed(lines) for name, tensor in line["tensors"].items()
+        }.items():
+            parts.setdefault(name, []).append(tensor)
     return {
-        "tensors": tensors,
-        "late": max((int(line["after"]) for line in models), default=0),
+        "tensors": {name: _merged_tensor(by_rank) for name, by_rank in parts.items()},
+        "late": max((int(line["after"]) for lines in models for line in lines), default=0),
         "environment": {
             key: str(value) for key, value in (states[0][1].get("environment", {}) if states else {}).items()
         },
         "batches": {split: _merged([by_rank[rank] for rank in sorted(by_rank)]) for split, by_rank in batches.items()},
+    }
+
+
+def _merged_tensor(parts: Sequence[Line]) -> Line:
+    """Return the description of a tensor: that of each process, as of a replica, or of the parts of all together."""
+    if all(part == parts[0] for part in parts):
+        return parts[0]
+    shapes, signs = [part["shape"] for part in parts], [part["signs"] for part in parts]
+    return {
+        **parts[0],
+        "shape": shapes[0] if all(shape == shapes[0] for shape in shapes) else shapes,
+        "value": digest_json([part["value"] for part in parts]),
+        "signs": digest_json(signs) if any(signs) else "",
     }
 
 

@@ -60,6 +60,38 @@ for step in range(1, 3 if a.way == "short" else 4):
 if a.way == "late":
     w.model(weights)
 """
+DISTRIBUTED = """
+import argparse, torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from paribus import witness
+p = argparse.ArgumentParser()
+p.add_argument("--wrap")
+p.add_argument("--way")
+p.add_argument("--seed", type=int)
+a = p.parse_args()
+dist.init_process_group("gloo")
+is_other = dist.get_rank() == 1
+w = witness()
+w.seed_everything(a.seed + (a.way == "weights" and is_other))
+model = nn.Sequential(nn.Embedding(16, 6), nn.Tanh() if a.way == "tanh" else nn.ReLU(), nn.Linear(6, 16))
+model = nn.parallel.DistributedDataParallel(model) if a.wrap == "ddp" else fully_shard(model)
+w.model(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+order = torch.Generator().manual_seed(10 * a.seed + dist.get_rank() + (a.way == "data" and is_other))
+for step in range(2):
+    x = torch.randint(16, (4, 8), generator=order)
+    w.batch(x, x)
+    w.batch(x, x, split="validation")
+    loss = nn.functional.cross_entropy(model(x).flatten(0, 1), x.flatten())
+    loss.backward()
+    optimizer.step()
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    w.log(step, val_loss=total)
+dist.destroy_process_group()
+"""
 WITNESSED_STUDY: dict[str, Any] = {
     "program": f"{sys.executable} train.py",
     "base": {"way": "base"},
@@ -193,6 +225,32 @@ def test_only_a_fair_pair_of_a_witnessed_script_is_certified(cli: Cli, write: Ca
     assert "Not certified" in shown
     fair = write(WITNESSED, **WITNESSED_STUDY, vary={"way": ["reshaped"]})
     assert "Not certified" not in cli("compare", fair).out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # each trial starts three processes, two of which import torch
+@pytest.mark.parametrize(
+    ("wrap", "weights"), [("ddp", "✗ way=weights: no effect"), ("fsdp", "✗ way=weights: leaked seed: 3 of 3 tensors")]
+)
+def test_the_ranks_of_a_distributed_script_are_compared_one_by_one(
+    cli: Cli, write: Callable[..., str], wrap: str, weights: str
+) -> None:
+    """DistributedDataParallel copies the weights of rank 0 to the others; of sharded ones, each rank has a part."""
+    command = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+    study = write(
+        DISTRIBUTED,
+        **{**WITNESSED_STUDY, "seeds": 1, "program": f"{command} --wrap={wrap}"},
+        vary={"way": ["tanh", "data", "weights"]},
+    )
+    rows(cli, study)
+    shown = " ".join(cli("compare", study).out.split())
+    assert "✓ way=tanh: 3/3 tensors equal at step 0" in shown
+    assert "✗ way=data: other batches" in shown
+    assert weights in shown
+    (record, *_) = Path("runs/mine").glob("*/record.json")
+    assert (
+        json.loads(record.read_text())["body"]["result"]["certificate"]["witness"]["batches"]["train"]["tokens"] == 128
+    )
 
 
 @pytest.mark.thorough

@@ -224,6 +224,29 @@ def test_the_batches_of_all_processes_count(tmp_path: Path, monkeypatch: pytest.
     assert first["digests"]["1"] != second["digests"]["1"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_sharded_tensor_is_compared_on_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    def record(parts: list[torch.Tensor]) -> Any:
+        for number, part in enumerate(parts):
+            monkeypatch.setenv("RANK", str(number))
+            monkeypatch.setattr(os, "getpid", lambda number=number: 1000 + number)
+            (w := Witness(str(tmp_path / WITNESS_FILE))).model({"it": part})
+        recorded = seen(w)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        return recorded["tensors"]["it"]
+
+    draws = torch.randn(2, 5)
+    tensor = record(list(draws))
+    changed = draws.clone()
+    changed[rank] *= -1
+    assert record(list(draws)) == tensor
+    assert record(list(changed))["value"] != tensor["value"]
+    assert record(list(changed))["signs"] != tensor["signs"]
+    assert record([draws[0], draws[1, :3]])["shape"] == [[5], [3]]
+    assert record([draws[0], draws[0]]) == record([draws[0]])  # replicas
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"batches": 1}', '{"tensors": {}, "after": "x"}'])
 def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / WITNESS_FILE).write_text(text + "\n")
