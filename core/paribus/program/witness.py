@@ -68,8 +68,8 @@ class Witness:
     def model(self, model: Any, name: str = "") -> None:
         """Record the initial weights of a model: call it once, before the first step.
 
-        `model` is a `torch.nn.Module`, or arrays in nested mappings and sequences, as JAX has them. Several models of
-        one script need a `name` each.
+        `model` is a `torch.nn.Module`, a module or a state of Flax, or arrays in nested mappings and sequences. Several
+        models of one script need a `name` each.
         """
         if not self.is_active:
             return
@@ -233,12 +233,33 @@ def _product(shape: Any) -> int:
 def _named_tensors(model: Any) -> Iterator[tuple[str, Any, bool]]:
     """Yield the name and value of each tensor of a model, and whether it is a buffer."""
     if not hasattr(model, "named_parameters"):
-        yield from ((path, leaf, False) for path, leaf in _leaves(model, "") if hasattr(leaf, "shape"))
+        arrays = [(path, leaf, _is_key(leaf)) for path, leaf in _model_leaves(model) if hasattr(leaf, "shape")]
+        if not arrays:
+            raise TypeError(
+                f"`{type(model).__name__}` has no weights; pass a torch.nn.Module, or arrays in mappings and sequences"
+            )
+        yield from arrays
         return
     for name, parameter in model.named_parameters(remove_duplicate=False):
         yield _plain_name(name), parameter, False
     for name, buffer in model.named_buffers(remove_duplicate=False):
         yield _plain_name(name), buffer, True
+
+
+def _model_leaves(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a model that is none of torch; JAX has more containers, such as modules of Flax."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        yield from _leaves(model, "")
+        return
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(model)[0]:
+        names = (str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))) for key in keys)
+        yield ".".join(names).removesuffix(".value"), leaf
+
+
+def _is_key(value: Any) -> bool:
+    """Return whether a value is a key of JAX's random generator, of which numpy has no array."""
+    return str(getattr(value, "dtype", "")).startswith("key<")
 
 
 def _plain_name(name: str) -> str:
@@ -298,7 +319,7 @@ def _sampled_digest(value: Any) -> bytes:
         raise TypeError(f"A batch has tensors, arrays, numbers and texts, but this one has `{type(value).__name__}`.")
     if getattr(value, "is_sparse", False) or getattr(value, "is_nested", False):
         value = value.to_dense() if value.is_sparse else value.to_padded_tensor(0.0)
-    flat = (value.detach() if hasattr(value, "detach") else value.__array__()).reshape(-1)
+    flat = (value.detach() if hasattr(value, "detach") else _on_cpu(value)).reshape(-1)
     stride = -(-_product(flat.shape) * flat.dtype.itemsize // FULL_BYTES)
     sample = _on_cpu(flat[::stride] if stride > 1 else flat)
     return hashlib.sha256(f"{value.dtype}{tuple(value.shape)}".encode() + _bytes(sample)).digest()
@@ -309,7 +330,7 @@ def _on_cpu(value: Any) -> Any:
     if hasattr(value, "detach"):
         value = value.to_local() if hasattr(value, "to_local") else value
         return (value.to_dense() if value.is_sparse else value).detach().cpu()
-    return value.__array__()
+    return (sys.modules["jax"].random.key_data(value) if _is_key(value) else value).__array__()
 
 
 def _bytes(tensor: Any) -> bytes:

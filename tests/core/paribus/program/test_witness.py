@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,58 @@ def test_tensors_are_named_as_in_the_model_itself(new: New) -> None:
 def test_arrays_in_mappings_are_a_model(new: New) -> None:
     (w := new()).model({"layer": [np.ones(2), {"b": np.zeros(3)}], "name": "mine"}, "policy")
     assert list(seen(w)["tensors"]) == ["policy.layer.0", "policy.layer.1.b"]
+
+
+class JaxArray:
+    """An array of which only numpy's protocol is known, as those of JAX; a key of its generator has not even that."""
+
+    def __init__(self, values: Any, dtype: str = "") -> None:
+        self.values = np.asarray(values)
+        self.shape, self.dtype = self.values.shape, dtype or str(self.values.dtype)
+
+    def __array__(self) -> Any:
+        if self.dtype.startswith("key<"):
+            raise TypeError("a key has no array")
+        return self.values
+
+
+def test_arrays_of_jax_and_keys_of_its_generator_are_recorded(new: New, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [(SimpleNamespace(key="params"), SimpleNamespace(idx=0)), (SimpleNamespace(name="key"),)]
+    leaves = [JaxArray([1.0, -2.0]), JaxArray([1, 2], "key<fry>")]
+    tree_util = SimpleNamespace(
+        tree_flatten_with_path=lambda model: (list(zip(paths, leaves, strict=True)) if model else [], None)
+    )
+    random = SimpleNamespace(key_data=lambda key: key.values)
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(tree_util=tree_util, random=random))
+    w = new()
+    w.model({"params": leaves[:1], "key": leaves[1]})
+    w.batch(*leaves)
+    tensors = seen(w)["tensors"]
+    assert list(tensors) == ["params.0", "key"]
+    assert tensors["key"]["buffer"]
+    with pytest.raises(TypeError, match="no weights"):
+        w.model({}, "empty")
+
+
+@pytest.mark.thorough
+def test_a_module_a_state_and_parameters_of_flax_have_the_same_weights(new: New) -> None:
+    jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax flax")
+    nnx = pytest.importorskip("flax.nnx", reason="flax is not installed: pip install jax flax")
+    recorded = []
+    for seed in (1, 1, 2):
+        model = nnx.Sequential(nnx.Linear(3, 4, rngs=nnx.Rngs(seed)), nnx.Dropout(0.1, rngs=nnx.Rngs(seed)))
+        for form in (model, nnx.state(model), nnx.to_pure_dict(nnx.state(model))):
+            w = new()
+            w.model(form)
+            x = jax.random.randint(jax.random.key(seed), (2, 3), 0, 9)
+            w.batch(x, x)
+            recorded.append(seen(w))
+    assert all(it["tensors"] == recorded[0]["tensors"] for it in recorded[:6])
+    assert recorded[0]["tensors"]["layers.0.kernel"]["signs"] != recorded[6]["tensors"]["layers.0.kernel"]["signs"]
+    batches = [it["batches"]["train"] for it in recorded]
+    assert batches[0] == batches[3]
+    assert batches[0]["digest"] != batches[6]["digest"]
+    assert (batches[0]["tokens"], batches[0]["targets"]) == (6, 6)
 
 
 def test_weights_that_are_recorded_after_a_batch_are_late(new: New) -> None:
