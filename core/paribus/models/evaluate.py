@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
@@ -18,10 +18,13 @@ from paribus.assembly.devices import move_batch
 from paribus.assembly.metric_names import has_likelihood
 from paribus.datamodule.data import VALIDATION, Data
 from paribus.datamodule.token_store import EncodedCorpus
+from paribus.models.answer_scores import AnswerScores
 from paribus.models.lightning_module import Mean, Model
 from paribus.parts.batch import IGNORED, Batch
 from paribus.parts.random_draws import Draw, order
 from paribus.slots.corpus import Ints
+
+Targets: TypeAlias = Mapping[str, Mapping[str, Tensor]]  # of all evaluated examples, by objective and name
 
 _CHUNK: Final = 1 << 22  # ids that are counted at a time
 MAX_NATS: Final = 700.0  # the perplexity of more is not finite
@@ -46,10 +49,14 @@ def compute_metrics(model: Model, batches: Iterable[Batch], names: Sequence[str]
     metrics = model.metrics(names)
     for metric in metrics.values():
         metric.sync_on_compute = False  # each of several processes evaluates everything
+    answers = AnswerScores(metrics)
     for batch in batches:
+        answers.start_batch(len(batch.index))
         model.observe(to_device(batch, model), metrics, names)
     model.evaluation_counts = {name: metric.count for name, metric in metrics.items() if isinstance(metric, Mean)}
-    return {name: float(metric.compute()) for name, metric in metrics.items()}
+    values = {name: float(metric.compute()) for name, metric in metrics.items()}
+    model.answer_scores = answers.scores(values)
+    return values
 
 
 @contextmanager
@@ -83,13 +90,14 @@ def text_metrics(name: str, nats: float, text: EncodedCorpus) -> dict[str, float
     return metrics
 
 
-def unigram_baselines(model: Model, data: Data) -> dict[str, float]:
+def unigram_baselines(model: Model, data: Data, targets: Targets | None = None) -> dict[str, float]:
     """Return the baseline of each evaluated loss that has one, on the same labels of the same corrupted examples.
 
-    A model that is no better has learned the frequencies of tokens or classes, and nothing else.
+    A model that is no better has learned the frequencies of tokens or classes, and nothing else. `targets` are those of
+    `validation_targets`, if they were read already.
     """
     losses: dict[str, float] = {}
-    targets = validation_targets(data)
+    targets = validation_targets(data) if targets is None else targets
     for name in model.evaluated:
         objective = model.objective(name)
         for term, key in objective.terms.items():
@@ -122,7 +130,7 @@ def learning_thresholds(model: Model, baselines: Mapping[str, float], text: Enco
     return thresholds
 
 
-def validation_targets(data: Data) -> Mapping[str, Mapping[str, Tensor]]:
+def validation_targets(data: Data) -> Targets:
     """Return the targets of all evaluated examples, by objective."""
     return _targets(data.validation_batch(number) for number in range(-(-data.val_count // data.batch_size)))
 
@@ -161,7 +169,7 @@ def _sample(data: Data, name: str) -> Mapping[str, Tensor]:
     return _targets(examples.batch(Draw(0, VALIDATION, part)) for part in index.split(data.batch_size))[name]
 
 
-def _targets(batches: Iterable[Batch]) -> Mapping[str, Mapping[str, Tensor]]:
+def _targets(batches: Iterable[Batch]) -> Targets:
     """Return the targets of all batches, by objective."""
     batch_targets = [batch.targets for batch in batches]
     return {

@@ -90,6 +90,7 @@ class Model(LightningModule):
         self.step_loss: Tensor | None = None  # sum over the micro-batches of the current step
         self.step_counts: dict[str, Tensor] = {}  # targets of the current step, by loss term
         self.evaluation_counts: dict[str, Tensor] = {}  # targets of the last evaluation, by loss term
+        self.answer_scores: dict[str, list[float]] = {}  # of each example in the last evaluation, by metric
         self.draw_seed = 0  # of torch's generator, at the current step
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device

@@ -290,7 +290,8 @@ class Objective(Component, nn.Module, ABC):
         """Return the metrics besides the loss by name, as `torchmetrics.Metric`; `update_metrics` updates them.
 
         A metric of `torchmetrics`, such as `MeanMetric`, adds up over batches and processes. The results are in the
-        record as `val/<objective>/<name>`.
+        record as `val/<objective>/<name>`. If each update has one value for each example, as those of `MeanMetric` or
+        of `MulticlassAccuracy` with `average="micro"`, the record has these as well, for intervals over questions.
         """
         return {}
 

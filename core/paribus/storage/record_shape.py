@@ -66,6 +66,17 @@ BATCHES: Final = _Kind(
         )
     ),
 )
+ANSWERS: Final = _Kind(
+    "a mapping of scores with `questions`, `count`, and `bits` or `floats`",
+    _is_mapping_of(
+        lambda scores: (
+            _is_mapping(scores)
+            and _is_text(scores.get("questions"))
+            and _is_count(scores.get("count"))
+            and any(_is_text(scores.get(key)) for key in ("bits", "floats"))
+        )
+    ),
+)
 STATES: Final = _Kind("done or diverged", lambda value: value in ("done", "diverged"))
 
 
@@ -140,6 +151,7 @@ SHAPE: Final[Mapping[tuple[str, ...], _Kind]] = {
     ("result", "certificate", "settings"): _optional(NAMES),
     ("result", "certificate", "hooks"): _optional(NAMES),
     ("result", "certificate", "skipped_steps"): _optional(COUNT),
+    ("result", "certificate", "answers"): _optional(ANSWERS),
     ("result", "certificate", "targets"): _optional(MAPPING),
     ("result", "certificate", "targets", "training"): _optional(
         _Kind("numbers by step", _is_mapping_of(NUMBERS.holds))

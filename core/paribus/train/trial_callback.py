@@ -129,6 +129,7 @@ class TrialCallback(Callback):
         self.step = 0
         self.losses: list[float] = []
         self.curve: list[dict[str, Any]] = []
+        self.answer_scores: dict[str, list[float]] = {}  # of the last evaluation
         self.batches = ""
         self.order = ""
         self.batch_digests: dict[str, str] = {}  # at each power of two: trials of different lengths share these
@@ -340,6 +341,7 @@ class TrialCallback(Callback):
         with nullcontext() if self.averages is None else self.averages.applied():
             self.curve.append({"step": self.step, **evaluate(self.model, self.data)})
             self.checks.count_evaluated(self.model.evaluation_counts)
+            self.answer_scores = self.model.answer_scores
             if self.measure is not None:
                 with unsharded(self.model):
                     results = self.measure(self.curve, is_last=is_last)

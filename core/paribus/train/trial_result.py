@@ -10,11 +10,13 @@ from lightning import Trainer
 
 from paribus.assembly.build import as_list
 from paribus.assembly.cost import model_cost, training_flops
-from paribus.evidence.digests import tensor_digest
+from paribus.evidence.digests import DIGEST_LENGTH, tensor_digest
 from paribus.models.checkpoint import optimizer_digest, parameter_digest
 from paribus.models.distributed import unsharded
-from paribus.models.evaluate import learning_thresholds, unigram_baselines
+from paribus.models.evaluate import Targets, learning_thresholds, unigram_baselines, validation_targets
 from paribus.models.lightning_module import Model
+from paribus.storage.answers import encode_scores
+from paribus.storage.atomic import digest_json
 from paribus.train.trial_callback import DivergedError, TrialCallback
 
 
@@ -24,8 +26,9 @@ def trial_result(
     """Return the part of the record that must be bitwise equal when the trial is run again."""
     model, data = callback.model, callback.data
     length = spec["dims"]["length"]
+    targets = validation_targets(data)
     with unsharded(model):
-        cost, baselines = model_cost(model.assembled, length), unigram_baselines(model, data)
+        cost, baselines = model_cost(model.assembled, length), unigram_baselines(model, data, targets)
     text = data.encoded
     result: dict[str, Any] = {
         "state": "done" if diverged is None else "diverged",
@@ -72,7 +75,22 @@ def trial_result(
     digests = {"parameters": parameter_digest(model), "generators": tensor_digest(torch.get_rng_state())}
     if optimizer is not None:
         digests["optimizer"] = optimizer_digest(optimizer, model)
+    if callback.answer_scores:
+        result["certificate"]["answers"] = _answers(callback, targets)
     return {**result, "digests": digests}
+
+
+def _answers(callback: TrialCallback, targets: Targets) -> dict[str, Any]:
+    """Return the score of each evaluated example by metric, and a digest of the examples and their labels."""
+    model, data = callback.model, callback.data
+    answers: dict[str, Any] = {}
+    for metric, scores in callback.answer_scores.items():
+        name = metric.split("/")[1]
+        labels = targets[name][next(iter(model.objective(name).terms.values()))]
+        evaluated = f"{data.val_count} of {data.val_examples.count}"
+        questions = digest_json([data.encoded.fingerprint, evaluated, tensor_digest(labels)])
+        answers[metric] = encode_scores(scores, questions[:DIGEST_LENGTH])
+    return answers
 
 
 def training_costs(model: Model, steps: int, batch: int, previous: int | None) -> dict[str, int]:

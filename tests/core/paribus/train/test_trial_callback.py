@@ -11,6 +11,8 @@ from torch import nn
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
+from paribus.specs import resolved
+from paribus.storage.answers import decode_scores
 from paribus.train import trial_callback
 from paribus.train.trial import TrialContext, run_trial
 from paribus.train.trial_callback import CHECKED_STEPS, parameters_without_gradient, should_check_step
@@ -89,3 +91,27 @@ def test_digests_of_batches_do_not_depend_on_gradient_accumulation(
     whole, divided = certificates
     for key in ("batches", "order", "batch_digests"):
         assert divided[key] == whole[key], key
+
+
+@pytest.mark.thorough
+def test_a_record_has_the_answers_to_the_same_questions_for_every_seed_and_batch(
+    registry: Registry, tmp_path: Path
+) -> None:
+    rows = [
+        f"row {number} of the {'short' if number % 3 else 'long'} text,{int(number % 3 > 0)}" for number in range(90)
+    ]
+    for name, part in (("train", rows[:60]), ("val", rows[60:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *part, ""]), encoding="utf-8")
+    corpus = f"corpus={{name: table, path: ['{tmp_path}/train.csv'], validation: ['{tmp_path}/val.csv'], label: label}}"
+    small = ("objective=classify", "dims.width=16", "dims.layers=1", "dims.length=32", "trainer.max_steps=2")
+    answers = []
+    for number, options in enumerate((("data.batch=4",), ("data.batch=7", "seed=1"), ("data.validation=20",))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        spec = resolved("encoder-tiny", corpus, *small, *options, registry=registry)
+        result = run_trial(spec, registry, TrialContext("x", folder))["result"]
+        answers.append(result["certificate"]["answers"]["val/classify/accuracy"])
+        scores = decode_scores(answers[-1])
+        assert sum(scores) / len(scores) == pytest.approx(result["metrics"]["val/classify/accuracy"])
+    same, other_batch, fewer = (item["questions"] for item in answers)
+    assert same == other_batch != fewer
