@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
+from paribus.analysis.answer_notes import variance_notes
 from paribus.analysis.api import entries_by_setting
 from paribus.analysis.calibration_table import Calibration, Spread, largest_count
 from paribus.analysis.costs import Pairs
@@ -133,7 +134,7 @@ def calibrate_entries(
         if mean_seconds is None
         else math.fsum(count * (seconds[name] or mean_seconds) for name, count in missing.items()),
         seconds_per_trial=mean_seconds,
-        notes=(*_missing_spreads(pairs), *selection.notes),
+        notes=(*_missing_spreads(pairs), *variance_notes(trials, comparison), *selection.notes),
     )
 
 

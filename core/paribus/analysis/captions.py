@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from paribus.analysis.answer_notes import answer_lines
 from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
@@ -87,6 +88,7 @@ def caption_lines(
         f"They generalise over seeds ({randomness}; n = {span([row.n for row in rows])}), not beyond {model}{scope}"
         f"{'' if comparison.averaged else f' ({tokens} tokens)'}."
     )
+    yield from answer_lines(rows)
     yield from assumption(rows)
     yield from _budget_lines(comparison, done)
     if comparison.throughput is not None and any(row.costs["tokens_per_second"].low is not None for row in rows):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, final
 
+from paribus.analysis.answers import answer_interval, paired_answers
 from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
 from paribus.analysis.p_values import variance_reduction
@@ -151,6 +152,7 @@ def variant_row(
     return Row(
         **fields,
         variance_reduction=variance_reduction(baseline_values, variant_values),
+        answers=answer_interval(paired_answers(paired.finished, comparison.metric), verdict, comparison.margin),
         **common,
     )
 

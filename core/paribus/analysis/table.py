@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
+from paribus.analysis.answers import AnswerInterval
 from paribus.analysis.certificates import Certificate
 from paribus.analysis.costs import Cost
 from paribus.analysis.verdict_words import UNLEARNED, RowKind
@@ -29,7 +30,13 @@ CLAIM_FIELDS: Final = (
     "needs",
     "needs_range",
 )
-OPTIONAL_FIELDS: Final = ("baseline", "aliases", "outliers", "across")  # left out of JSON where they are empty
+OPTIONAL_FIELDS: Final = (
+    "baseline",
+    "aliases",
+    "outliers",
+    "across",
+    "answers",
+)  # left out of JSON where they are empty
 
 
 @final
@@ -62,6 +69,7 @@ class Row:
     aliases: tuple[str, ...] = ()  # effects that a fraction confounds with this one
     outliers: tuple[int, ...] = ()  # seeds whose differences are outliers
     across: tuple[int, ...] = ()  # seeds whose pairs ran on two processors, or with two numbers of threads
+    answers: AnswerInterval | None = None  # interval over other questions as well, where the answers are known
 
     @property
     def name(self) -> str:
@@ -91,7 +99,7 @@ class Row:
 
     def claim(self) -> dict[str, Any]:
         """Return the verdict and its numbers, without counts of single trials."""
-        optional = {key: value for key in OPTIONAL_FIELDS if (value := getattr(self, key))}
+        optional = {key: value for key in OPTIONAL_FIELDS if (value := getattr(self, key))} | self._answers_json()
         claim = {key: value for key, value in vars(self).items() if key in CLAIM_FIELDS}
         return replace_infinite({**claim, "verdict": self.summary, **optional})
 
@@ -104,7 +112,11 @@ class Row:
             if cost.low is not None:
                 costs[f"{name}_interval"] = [cost.low, cost.high]
         optional = {key: list(value) for key in ("outliers", "across") if (value := getattr(self, key))}
+        optional |= self._answers_json()
         return replace_infinite({"variant": self.variant, "metric": metric, **fields, **optional, **costs})
+
+    def _answers_json(self) -> dict[str, Any]:
+        return {} if self.answers is None else {"answers": dict(vars(self.answers))}
 
 
 def verdict_fields(verdict: Verdict) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _parts_of_tables() -> dict[str, Schema]:
     return {
         "row": _record(
             {**fields, "metric": TEXT, "contended": contended},
-            {"setting": TEXT, **_fields(Row, only=("outliers", "across")), **costs},
+            {"setting": TEXT, **_fields(Row, only=("outliers", "across", "answers")), **costs},
         ),
         "certificate": _record({**_fields(Certificate), "ok": _PLAIN[bool], "text": TEXT}),
         "family": _record({"rows": _list(claim), "caption": _TEXTS}, {"certificates": _by_name(_part("certificate"))}),

@@ -162,7 +162,7 @@ def without_captions(table: Table) -> Table:
     count = sum(row.low is not None for row in rows)
     verb = "holds" if count == 1 and holding(rows) == "hold" else holding(rows)
     subject = f"The verdict {verb}" if count == 1 else f"{count} verdicts {verb} together"
-    scope = f"{subject} with {percent(1 - table.alpha)} confidence, for other seeds only; " if count else ""
+    scope = f"{subject} with {percent(1 - table.alpha)} confidence, {_generality(rows, count)}; " if count else ""
     line = f"{scope}`paribus compare --notes` explains the table"
     short = [
         replace(
@@ -174,6 +174,16 @@ def without_captions(table: Table) -> Table:
         for part in tables
     ]
     return replace(short[0], other_settings=tuple(short[1:]))
+
+
+def _generality(rows: Sequence[Row], count: int) -> str:
+    """Return what `count` verdicts hold for: other seeds, and perhaps other questions of their task."""
+    of_questions = sum(row.answers is not None and row.answers.holds for row in rows)
+    if of_questions == count:
+        return "for other seeds and other questions of the task"
+    return (
+        f"for other seeds, {of_questions} of them for other questions too" if of_questions else "for other seeds only"
+    )
 
 
 def table_remarks(table: Table) -> Sequence[tuple[str, Sequence[str]]]:
