@@ -1,7 +1,7 @@
 """Error rates of verdicts for ten kinds of noise, by simulation; `make error-rates` writes docs/error-rates.md.
 
 Each study has a baseline and four variants without any difference, so each `better` or `worse` is wrong. All procedures
-judge the same studies. A minute on one core.
+judge the same studies. Some minutes on one core.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
+from paribus.analysis.answers import answer_interval
 from paribus.analysis.outliers import MAD_TO_SD, cutoffs
 from paribus.analysis.p_values import critical_t
 from paribus.analysis.power import power_to_detect
@@ -33,6 +34,9 @@ EFFECT: Final = 2.0  # of the tables of power and coverage, in standard deviatio
 ADDED, LIMITS = 4_000, (8, 12, 50, 200)  # studies to which seeds are added, and their last numbers of seeds
 BUDGETS, MULTIPLIERS = (0.5, 0.71, 1.0, 1.41, 2.0), 4_000
 RATE, SIZE = 0.1, 10.0  # of failing seeds
+QUESTIONS, CROSSED, ABILITIES = (50, 200, 1000), 2_000, (0.8, 0.6)  # of right and wrong answers
+# Standard deviations of seeds, questions and single answers of a variant; all share a difficulty with one of 1.
+EFFECTS: Final = {"both": (0.3, 0.5, 0.7), "questions": (0.05, 0.7, 0.3), "seeds": (0.5, 0.1, 0.3)}
 
 
 # ------------------------------------------------------------------------------------------------ noise
@@ -246,6 +250,30 @@ def open_ended_power(n: int, *, open_ended: bool) -> float:
     return power_to_detect(EFFECT, 1.0, n, ALPHA / VARIANTS, open_ended=open_ended)
 
 
+def question_coverage(name: str, questions: int, n: int) -> list[float]:
+    """Return the shares of studies whose intervals cover the difference on all questions: over both, and over seeds.
+
+    An answer is right if the normal effects of its seed, its question and itself are above a threshold.
+    """
+    rng, effects = np.random.default_rng([n, questions, *name.encode()]), EFFECTS[name]
+    spread = np.sqrt(1 + sum(np.square(effects)))
+    true = float(np.subtract(*scipy.stats.norm.cdf(np.array(ABILITIES) / spread)))
+    covered = np.zeros(2)
+    for _ in range(CROSSED):
+        difficulty = rng.normal(size=questions)
+        sides = []
+        for ability in ABILITIES:
+            draws = (rng.normal(size=shape) for shape in ((n, 1), questions, (n, questions)))
+            noise = sum(sd * draw for sd, draw in zip(effects, draws, strict=True))
+            sides.append((ability + difficulty + noise > 0).astype(float))
+        rows = sides[0] - sides[1]
+        paired = PairedDifferences(differences=tuple(rows.mean(1).tolist()), diverged=0, planned=n)
+        verdict = decide({"it": paired}, better="higher", margin=None)["it"]
+        intervals = answer_interval([rows.tolist()], verdict, None), verdict
+        covered += [it is None or it.low is None or it.high is None or it.low <= true <= it.high for it in intervals]
+    return (covered / CROSSED).tolist()  # type: ignore[no-any-return]  # numpy does not type it
+
+
 # ------------------------------------------------------------------------------------------------ page
 def rates(values: Sequence[float]) -> str:
     return " · ".join(f"{100 * value:.1f}" for value in values)
@@ -302,9 +330,6 @@ def page() -> Iterator[str]:
             shares = [multiplier_coverage(true, exponent, n) for n in SEEDS]
             rows.append([f"{exponent:g}", f"{true:g}", *(rates(column) for column in zip(*shares, strict=True))])
     yield from table(["exponent", "true multiplier", "covered", "with both ends"], rows)
-    yield from averaged_lines()
-    yield from signal_lines()
-
     yield ""
     yield from TEXT_ADDED.splitlines()
     yield from table(
@@ -325,6 +350,17 @@ def page() -> Iterator[str]:
             for n in (5, 6, 8, 12, 20, 50)
         ],
     )
+    yield from averaged_lines()
+    yield from signal_lines()
+
+    yield ""
+    yield from TEXT_QUESTIONS.splitlines()
+    rows = []
+    for name in EFFECTS:
+        for questions in QUESTIONS:
+            covered = np.array([question_coverage(name, questions, n) for n in SEEDS]).T.tolist()
+            rows.append([name, f"{questions:,}", *map(rates, covered)])
+    yield from table(["larger effects", "questions", "over seeds and questions", "over seeds only"], rows)
 
 
 TEXT_ERRORS: Final = f"""\
@@ -392,6 +428,15 @@ worth](guide/matching-scales-tuning.md#worth-in-compute) covers its true multipl
 {MULTIPLIERS:,} studies a cell, and a baseline at {", ".join(map(str, BUDGETS))} of its budget, whose loss is
 2 + budget^-exponent. Seeds shift all of their trials, with a standard deviation of 0.03, and each trial has normal
 noise of 0.02. An interval without an end reaches beyond the budgets.
+"""
+
+TEXT_QUESTIONS: Final = f"""\
+## Other questions of a task
+
+Percentages of intervals that cover the difference in accuracy on all questions of a task, of which a study asks some,
+for 5, 8 and 12 seeds: {CROSSED:,} studies a cell, each of one variant at 95 %. An answer is right if the sum of a
+difficulty, an effect of the seed, one of the question and one of the answer is above a threshold, all of them normal.
+The interval over seeds only covers the difference on the *same* questions; to other ones it does not extend.
 """
 
 

@@ -11,6 +11,7 @@ from benchmarks.error_rates import (
     holm,
     outlying,
     peeked,
+    question_coverage,
     rates,
     signal_coverage,
     student,
@@ -60,3 +61,10 @@ def test_the_page_has_the_figures_of_means_and_of_signals() -> None:
     covered = [signal_coverage(0.5, 4, n)[0] for n in SEEDS]
     assert f"| 4 | 0.5 | {rates(covered)} |" in text
     assert 0.93 <= min(covered) <= max(covered) <= 0.97
+
+
+@pytest.mark.thorough
+def test_the_page_has_the_coverage_over_other_questions() -> None:
+    both, seeds = (rates([share]) for share in question_coverage("questions", 50, SEEDS[0]))
+    row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| questions | 50 |"))
+    assert [cell.split(" · ")[0].strip() for cell in row.split("|")[3:5]] == [both, seeds]
