@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
-from paribus.analysis.p_values import t_quantile
+from paribus.analysis.p_values import critical_t, t_quantile
 from paribus.analysis.trials import TaskTrial, TrialEntry
 from paribus.analysis.verdicts import Verdict
 from paribus.storage.answers import decode_scores
@@ -88,15 +88,20 @@ def paired_answers(pairs: Sequence[tuple[TrialEntry, TrialEntry]], metric: str) 
     return [[seed[questions] for seed in seeds] for questions in seeds[0]]
 
 
-def answer_interval(tasks: Sequence[Differences], verdict: Verdict, margin: float | None) -> AnswerInterval | None:
+def answer_interval(
+    tasks: Sequence[Differences], verdict: Verdict, margin: float | None, *, open_ended: bool = False
+) -> AnswerInterval | None:
     """Return the interval over seeds and questions at the level of a verdict; None if that has no interval.
 
-    It is no narrower than the interval over seeds alone, which outliers may have widened.
+    It is no narrower than the interval over seeds alone, which outliers may have widened. With `open_ended` it is as
+    many times wider as that of the seeds.
     """
     if not tasks or verdict.difference is None or verdict.low is None or verdict.high is None:
         return None
     variance = crossed_variance(tasks)
-    half = -t_quantile((1 - verdict.level) / 2, variance.df) * math.sqrt(variance.total)
+    alpha, seeds = 1 - verdict.level, len(tasks[0])
+    factor = critical_t(alpha, seeds, open_ended=True) / critical_t(alpha, seeds) if open_ended else 1.0
+    half = -t_quantile(alpha / 2, variance.df) * factor * math.sqrt(variance.total)
     low, high = min(verdict.low, verdict.difference - half), max(verdict.high, verdict.difference + half)
     is_settled = {"better": not low <= 0 <= high, "worse": not low <= 0 <= high}
     if margin is not None:

@@ -152,7 +152,12 @@ def variant_row(
     return Row(
         **fields,
         variance_reduction=variance_reduction(baseline_values, variant_values),
-        answers=answer_interval(paired_answers(paired.finished, comparison.metric), verdict, comparison.margin),
+        answers=answer_interval(
+            paired_answers(paired.finished, comparison.metric),
+            verdict,
+            comparison.margin,
+            open_ended=comparison.open_ended,
+        ),
         **common,
     )
 

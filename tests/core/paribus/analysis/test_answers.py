@@ -12,6 +12,7 @@ import pytest
 from paribus.analysis.answers import AnswerInterval, answer_interval, crossed_variance
 from paribus.analysis.calibrate import calibrate_entries
 from paribus.analysis.compare import compare, compare_settings
+from paribus.analysis.p_values import critical_t
 from paribus.analysis.table import Row
 from paribus.analysis.task_average import average_question
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -80,6 +81,21 @@ def test_the_interval_is_never_narrower_than_that_over_seeds() -> None:
     interval = answer_interval([values.tolist()], verdict, None)
     assert isinstance(interval, AnswerInterval)
     assert (interval.low, interval.high) == (verdict.low, verdict.high)
+
+
+def test_the_interval_of_an_open_ended_study_is_as_many_times_wider_as_that_over_seeds() -> None:
+    values = crossed(6, 30, of_seeds=0.05, of_questions=0.8, of_answers=0.1)
+    halves = []
+    for open_ended in (False, True):
+        differences = tuple(values.mean(1).tolist())
+        paired = PairedDifferences(differences=differences, diverged=0, planned=6, open_ended=open_ended)
+        verdict = decide({"it": paired}, better="higher", margin=None)["it"]
+        interval = answer_interval([values.tolist()], verdict, None, open_ended=open_ended)
+        assert interval is not None
+        assert verdict.low is not None
+        assert interval.low < verdict.low
+        halves.append(values.mean() - interval.low)
+    assert halves[1] / halves[0] == pytest.approx(critical_t(0.05, 6, open_ended=True) / critical_t(0.05, 6))
 
 
 def test_a_verdict_on_few_questions_may_hold_for_other_seeds_only(make: Make, ask: Ask) -> None:
