@@ -1,0 +1,94 @@
+"""The chunked recurrence of a matrix state, compared with its steps in float64 and with closed forms."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from paribus_attention.decayed_products import unit_lower_inverse
+from paribus_attention.state_recurrence import CHUNK, Tokens, run_chunks
+
+Randn = Callable[..., Tensor]
+WIDTHS = {"no decay": 0, "scalar": 1, "vector": 5}
+CASES = [
+    pytest.param(length, decay, strength, delta, id=f"{length}-{decay}-{strength}-{'delta' if delta else 'sum'}")
+    for length, decay, strength, delta in itertools.product(
+        (1, 3, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3), WIDTHS, (0.1, 100.0), (False, True)
+    )
+    if decay != "no decay" or strength == 0.1
+]
+
+
+def steps(tokens: Tokens, state: Tensor, documents: Tensor | None, *, delta: bool) -> tuple[Tensor, Tensor]:
+    """Run the recurrence token by token, from a state of the first document: (B, H, T, V), (B, H, K, V)."""
+    outputs = []
+    for t in range(tokens.v.shape[2]):
+        q, k, v = (part[:, :, t].unsqueeze(-1) for part in tokens[:3])  # columns
+        if documents is not None and t and documents[0, t] != documents[0, t - 1]:
+            state = torch.zeros_like(state)
+        if tokens.log_decay is not None:
+            state = tokens.log_decay[:, :, t].exp().unsqueeze(-1) * state
+        written = v.mT - k.mT @ state if delta else v.mT
+        state = state + k @ (written if tokens.b is None else tokens.b[:, :, t].unsqueeze(-1) * written)
+        outputs.append((q.mT @ state).squeeze(-2))
+    return torch.stack(outputs, dim=2), state
+
+
+def draw(randn: Randn, length: int, decay: str, strength: float) -> tuple[Tokens, Tensor]:
+    """Return tokens, half of whose step sizes exceed 1 (negative eigenvalues), and a state."""
+    q, k, v = (randn(2, 2, length, width, seed=seed) for seed, width in enumerate((5, 5, 4)))
+    log_decay = None
+    if decay != "no decay":
+        log_decay = -strength * functional.softplus(3 * randn(2, 2, length, WIDTHS[decay], seed=3))
+    b = 2 * randn(2, 2, length, 1, seed=4).sigmoid()
+    return Tokens(q, functional.normalize(k, dim=-1), v, log_decay, b), randn(2, 2, 5, 4, seed=5)
+
+
+@pytest.mark.few(12)
+@pytest.mark.parametrize(("length", "decay", "strength", "delta"), CASES)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+def test_outputs_states_and_gradients_equal_the_steps(
+    length: int, decay: str, strength: float, delta: bool, packed: bool, randn: Randn
+) -> None:
+    tokens, initial = draw(randn, length, decay, strength)
+    documents = torch.arange(length).unsqueeze(0) // 37 if packed else None
+    leaves = [part.requires_grad_() for part in (*tokens, initial) if part is not None]
+    expected = steps(tokens, initial, documents, delta=delta)
+    actual = run_chunks(tokens, initial, documents, delta=delta)
+    gradients = [torch.autograd.grad(y.sin().sum() + s.cos().sum(), leaves) for y, s in (actual, expected)]
+    for pair in zip((*actual, *gradients[0]), (*expected, *gradients[1]), strict=True):
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("decay", ["scalar", "vector"])
+def test_float32_is_finite_and_exact_where_a_decay_forgets_everything(decay: str, delta: bool, randn: Randn) -> None:
+    """After exp(-10^4) an output is that of the token alone, q k b v."""
+    tokens, _ = draw(randn, 2 * CHUNK, decay, 1.0)
+    tokens = Tokens(*(part.float() for part in tokens if part is not None))
+    assert tokens.log_decay is not None
+    leaf = torch.full_like(tokens.log_decay, -1e4).requires_grad_()
+    y, _ = run_chunks(tokens._replace(log_decay=leaf), delta=delta)
+    (gradient,) = torch.autograd.grad(y.sum(), leaf)
+    assert tokens.b is not None
+    expected = (tokens.q * tokens.k).sum(-1, keepdim=True) * tokens.b * tokens.v
+    torch.testing.assert_close(y, expected, rtol=0, atol=1e-6)
+    assert (gradient == 0).all()
+
+
+def test_a_delta_rule_with_orthonormal_keys_recalls_every_value(randn: Randn) -> None:
+    values = randn(1, 1, 8, 3)
+    keys = torch.eye(8, dtype=values.dtype).expand(1, 1, -1, -1)
+    tokens = Tokens(torch.cat([keys] * 2, 2), torch.cat([keys] * 2, 2), torch.cat([values, -values], 2))
+    y, _ = run_chunks(tokens, delta=True)
+    torch.testing.assert_close(y[:, :, 8:], -values, rtol=0, atol=1e-14)  # the second value of a key replaces the first
+
+
+def test_the_inverse_is_stable_for_equal_keys_and_steps_of_two() -> None:
+    """Powers of this matrix exceed 10^18; its inverse has entries of at most 2."""
+    lower = torch.full((CHUNK, CHUNK), 2.0).tril(-1)
+    inverse = unit_lower_inverse(lower)
+    torch.testing.assert_close(inverse @ (lower + torch.eye(CHUNK)), torch.eye(CHUNK), rtol=0, atol=1e-5)
