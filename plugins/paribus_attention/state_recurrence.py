@@ -7,7 +7,7 @@ by its decay a_t and adds an outer product:
 
 The term that is subtracted is the delta rule; without it, S_t = diag(a_t) S_{t-1} + b_t k_t v_t^T. All of a chunk of 64
 tokens is computed by matrix products ("Gated Linear Attention", Yang et al. 2023; "Parallelizing Linear Transformers
-with the Delta Rule", Yang et al. 2024), and one product maps the state before a chunk to the state after it.
+with the Delta Rule", Yang et al. 2024), and the state is carried from chunk to chunk.
 
 N is the number of chunks of C tokens, K the width of queries and keys, V that of values, and E that of the decay: K, or
 1 if all channels of a head have the same.
@@ -107,8 +107,8 @@ def recurrence_flops(
     scores = (groups or heads) * product_flops(size, key_width, vector_decay=vector_decay, sides=2 if delta else 1)
     mixed = 2 * size * (size + 2 * key_width) * value_width  # values within chunks, chunk sums, reads of the state
     if delta:
-        mixed += 2 * size * (size * value_width + 2 * size * key_width + key_width * key_width)
-        mixed += 2 * key_width * key_width * value_width + 2 * size * (size * size - 1) // 3
+        mixed += 2 * size * (size * (key_width + value_width) + key_width * value_width)  # what a chunk erases
+        mixed += 2 * size * (size * size - 1) // 3  # the inverse
     return count * (scores + heads * mixed)
 
 
@@ -151,10 +151,7 @@ def run_chunks(
     if delta:
         inverse = unit_lower_inverse((scores[1] if b is None else scores[1] * b).tril(-1))
         inverse = inverse if b is None else inverse * b.transpose(-1, -2)
-        erased, values = inverse @ (k * read_factors), inverse @ v
-        reads = reads - scores[0] @ erased
-        maps = torch.diag_embed(kept.expand(*kept.shape[:-2], k.shape[-1], 1).squeeze(-1)) - writes @ erased
-        states, final = _carry(maps, writes @ values, initial)
+        values, states, final = _carry_delta(kept, writes, inverse @ v, inverse @ (k * read_factors), initial)
     else:
         values = v if b is None else v * b
         states, final = _carry(kept, writes @ values, initial)
@@ -165,7 +162,8 @@ def run_chunks(
 def _chunked(x: Tensor, size: int, count: int) -> Tensor:
     """Split tokens into chunks, with zeros at the end: (B, H, T, K) -> (B, H, N, C, K)."""
     padded = functional.pad(x, (0, 0, 0, size * count - x.shape[-2])) if x.shape[-2] % size else x
-    return padded.contiguous().unflatten(-2, (count, size))  # contiguous: several products read it
+    chunks: Tensor = padded.contiguous().unflatten(-2, (count, size))  # contiguous: several products read it
+    return chunks
 
 
 def _documents(documents: Tensor, initial_document: Tensor | None, size: int, count: int) -> Documents:
@@ -182,15 +180,26 @@ def _documents(documents: Tensor, initial_document: Tensor | None, size: int, co
     )
 
 
-def _carry(maps: Tensor, terms: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the states before each chunk (B, H, N, K, V), and after the last.
-
-    A chunk maps S to M S + B, for M in `maps`: (…, K, K) matrices, or (…, K|1, 1) factors.
-    """
+def _carry(kept: Tensor, terms: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the states before each chunk (B, H, N, K, V), and after the last: a chunk maps S to kept * S + term."""
     states: list[Tensor] = []
-    is_matrix = maps.shape[-1] > 1
     for chunk in range(terms.shape[2]):
         states.append(state)
-        factor, term = maps[:, :, chunk], terms[:, :, chunk]
-        state = term + (factor @ state if is_matrix else factor * state)
+        state = torch.addcmul(terms[:, :, chunk], kept[:, :, chunk], state)
     return torch.stack(states, dim=2), state
+
+
+def _carry_delta(
+    kept: Tensor, writes: Tensor, values: Tensor, erased: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the values that each token writes (B, H, N, C, V), the states before each chunk, and after the last.
+
+    A chunk writes its values minus those that the state has for its keys: S to kept * S + writes (values - erased S).
+    """
+    written: list[Tensor] = []
+    states: list[Tensor] = []
+    for chunk in range(values.shape[2]):
+        states.append(state)
+        written.append(values[:, :, chunk] - erased[:, :, chunk] @ state)
+        state = torch.addcmul(writes[:, :, chunk] @ written[-1], kept[:, :, chunk], state)
+    return torch.stack(written, dim=2), torch.stack(states, dim=2), state

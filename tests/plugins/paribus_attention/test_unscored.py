@@ -27,6 +27,15 @@ KINDS: dict[str, dict[str, Any]] = {
     "gru": {"name": "gru"},
     "qrnn": {"name": "qrnn"},
     "qrnn-ifo": {"name": "qrnn", "kernel": 4, "pooling": "ifo"},
+    "delta": {"name": "delta"},
+    "delta-gate": {"name": "delta", "kernel": None, "value_width": 5, "gate": True},
+    "delta-product": {"name": "delta-product", "writes": 3, "decay": True},
+    "gated-delta": {"name": "gated-delta", "value_width": 5},
+    "gated-linear": {"name": "gated-linear"},
+    "gated-linear-head": {"name": "gated-linear", "decay": "head", "rank": None},
+    "kimi-delta": {"name": "kimi-delta"},
+    "mamba2": {"name": "mamba2", "state": 5},
+    "retention": {"name": "retention"},
     "fixed": {"name": "fixed"},
     "fourier": {"name": "fourier"},
     "linear": {"name": "linear"},
@@ -47,7 +56,8 @@ def _kinds_with(*traits: str) -> Iterator[Any]:
         declared: Any = attention()[options["name"]].traits
         if not any(declared[trait] for trait in traits if trait in declared):
             continue
-        for causal in (True, False) if declared["causal"] else (False,):
+        sides = [True] * declared["causal"] + [False] * declared.get("bidirectional", True)
+        for causal in sides:
             yield pytest.param(kind, causal, id=f"{kind}-{'causal' if causal else 'both'}")
 
 

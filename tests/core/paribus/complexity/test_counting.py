@@ -33,6 +33,7 @@ def registry() -> Registry:
         ("linear", True, "O(n)", "O(n)"),
         ("lstm", True, "O(n)", "O(n)"),
         ("qrnn", True, "O(n)", "O(n)"),  # from chunk to chunk
+        ("delta", True, "O(n)", "O(n)"),  # from chunk to chunk
         ("block-sparse", False, "O(1)", "O(1)"),
         ("dilated", False, "O(1)", "∞"),  # tokens at odd distances
         ("identity", False, "O(1)", "∞"),

@@ -18,6 +18,7 @@ from paribus.testing.conformance import REFERENCE
 FILES = (
     "attention_references",
     "mixing_references",
+    "recurrence_references",
     "position_references",
     "layer_references",
     "objective_references",
