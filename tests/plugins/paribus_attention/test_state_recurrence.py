@@ -1,7 +1,12 @@
 """The chunked recurrence of a matrix state, compared with its steps in float64 and with closed forms."""
 
 import itertools
+import math
+import runpy
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -92,3 +97,35 @@ def test_the_inverse_is_stable_for_equal_keys_and_steps_of_two() -> None:
     lower = torch.full((CHUNK, CHUNK), 2.0).tril(-1)
     inverse = unit_lower_inverse(lower)
     torch.testing.assert_close(inverse @ (lower + torch.eye(CHUNK)), torch.eye(CHUNK), rtol=0, atol=1e-5)
+
+
+PEERS: dict[str, Any] = {
+    "delta_rule": ("delta_rule_recurrence", True, 0),
+    "gated_delta_rule": ("naive_recurrent_gated_delta_rule", True, 1),
+    "gla": ("naive_recurrent_gla", False, 5),
+    "kda": ("naive_recurrent_kda", True, 5),
+    "simple_gla": ("naive_recurrent_simple_gla", False, 1),
+}
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_outputs_equal_those_of_fla(peer: str, randn: Randn) -> None:
+    """`fla-core` has references in float32. They are read by path, since an import of `fla` needs Triton."""
+    package = find_spec("fla")
+    if package is None or package.submodule_search_locations is None:
+        pytest.skip("fla-core is not installed")
+    name, delta, width = PEERS[peer]
+    module = runpy.run_path(str(Path(package.submodule_search_locations[0], "ops", peer, "naive.py")))
+    tokens, _ = draw(randn, 2 * CHUNK + 3, "no decay", 0.1)
+    log_decay = -functional.softplus(randn(2, 2, 2 * CHUNK + 3, width, seed=3)) if width else None
+    tokens = tokens._replace(log_decay=log_decay, b=tokens.b if delta else None)
+    q, k, v, g, b = (part if part is None or peer == "delta_rule" else part.transpose(1, 2) for part in tokens)
+    named = {"q": q, "k": k, "v": v}
+    if g is not None:
+        named["gk" if peer == "gla" else "g"] = g if width > 1 else g.squeeze(-1)
+    if b is not None:
+        named["beta"] = b.squeeze(-1)
+    expected = module[name](**named)[0]
+    expected = expected if peer == "delta_rule" else expected.transpose(1, 2)
+    y, _ = run_chunks(tokens._replace(q=tokens.q / math.sqrt(tokens.q.shape[-1])), delta=delta)
+    torch.testing.assert_close(y, expected.double(), rtol=0, atol=1e-5)
