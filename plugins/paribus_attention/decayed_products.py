@@ -37,10 +37,9 @@ def _by_halves(rows: Sequence[Tensor], k: Tensor, decay: Tensor) -> list[Tensor]
     blocks = torch.stack([(x * k).sum(-1)[..., None, None] for x in rows])  # (R, …, C, 1, 1)
     while size < k.shape[-2]:
         halves = (k.shape[-2] // (2 * size), 2, size)
-        k_blocks, decay_blocks = k.unflatten(-2, halves), decay.unflatten(-2, halves)
-        first, second = decay_blocks[..., 0, :, :], decay_blocks[..., 1, :, :]
+        first, second = decay.unflatten(-2, halves).unbind(-3)
         end = first[..., -1:, :]
-        keys = (k_blocks[..., 0, :, :] * (end - first).exp()).transpose(-1, -2)
+        keys = (k.unflatten(-2, halves)[..., 0, :, :] * (end - first).exp()).transpose(-1, -2)
         factors = (second - end).exp()
         lower = torch.cat([x.unflatten(-2, halves)[..., 1, :, :] * factors for x in rows], dim=-2) @ keys
         blocks = _merged(blocks, torch.stack(lower.split(size, dim=-2)))

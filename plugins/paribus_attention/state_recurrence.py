@@ -183,9 +183,10 @@ def _documents(documents: Tensor, initial_document: Tensor | None, size: int, co
 def _carry(kept: Tensor, terms: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return the states before each chunk (B, H, N, K, V), and after the last: a chunk maps S to kept * S + term."""
     states: list[Tensor] = []
-    for chunk in range(terms.shape[2]):
+    # Not by an index: the gradient of one chunk would be a tensor of all.
+    for factor, term in zip(kept.unbind(2), terms.unbind(2), strict=True):
         states.append(state)
-        state = torch.addcmul(terms[:, :, chunk], kept[:, :, chunk], state)
+        state = torch.addcmul(term, factor, state)
     return torch.stack(states, dim=2), state
 
 
@@ -198,8 +199,9 @@ def _carry_delta(
     """
     written: list[Tensor] = []
     states: list[Tensor] = []
-    for chunk in range(values.shape[2]):
+    chunks = (part.unbind(2) for part in (kept, writes, values, erased))
+    for factor, to_state, value, from_state in zip(*chunks, strict=True):
         states.append(state)
-        written.append(values[:, :, chunk] - erased[:, :, chunk] @ state)
-        state = torch.addcmul(writes[:, :, chunk] @ written[-1], kept[:, :, chunk], state)
+        written.append(value - from_state @ state)
+        state = torch.addcmul(to_state @ written[-1], factor, state)
     return torch.stack(written, dim=2), torch.stack(states, dim=2), state
