@@ -14,6 +14,49 @@ from paribus_measure.steps_to_threshold import StepsToThreshold
 from paribus_probe.copy import Copy
 
 LEARNED = 0.8  # share of exact answers; about 0 by chance
+ANSWERS = "objective={name: completion, separator: false, stop: false}"
+TAGS = "objective={name: tag, classes: 8}"
+PAIRS = "measure=[{name: few-shot, corpus: {name: minimal-pairs, choices: true}, shots: [0], examples: 256}]"
+EASY = (  # corpus, overrides, metric, the value that it reaches, steps
+    ("{name: group-words, length: 16}", (TAGS, "attention=lstm", "position=none"), "val/tag/accuracy", 0.95, 450),
+    ("memorise", (TAGS,), "val/tag/accuracy", 0.95, 300),
+    ("minimal-pairs", (PAIRS,), "val/few-shot/accuracy.k0", 0.8, 400),
+    ("{name: addition, digits: 2}", (ANSWERS, "optimizer.lr=4e-3"), "val/completion/exact", 0.9, 1200),
+    (
+        "{name: depo, nodes: 3, hops: 1, symbols: 16}",
+        ("objective={name: completion, separator: false, marks: true}", "optimizer.lr=4e-3"),
+        "val/completion/accuracy",
+        0.8,
+        800,
+    ),
+    (
+        "{name: mano, operations: 4, modulus: 2}",
+        (ANSWERS, "attention=lstm", "position=none", "optimizer.lr=4e-3"),
+        "val/completion/exact",
+        0.9,
+        800,
+    ),
+    (
+        "{name: brevo, nodes: 4, symbols: 6}",
+        ("objective={name: completion, separator: false}",),
+        "val/completion/accuracy",
+        0.8,
+        800,
+    ),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("corpus", "overrides", "metric", "value", "steps"), EASY)
+def test_a_tiny_model_learns_an_easy_form_of_a_task(
+    corpus: str, overrides: tuple[str, ...], metric: str, value: float, steps: int, tmp_path: Path
+) -> None:
+    registry = paribus.installed()
+    size = ("tokenizer=symbols", "position=rope", "dims.length=24", "data={batch: 32, workers: 0}")
+    budget = f"trainer.max_steps={steps}"
+    spec = resolved("gpt-tiny", f"corpus={corpus}", *size, *overrides, budget, registry=registry)
+    metrics = run_trial(spec, registry, TrialContext("task", tmp_path))["result"]["metrics"]
+    assert metrics[metric] >= value
 
 
 @pytest.mark.slow
