@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import torch
@@ -74,8 +74,9 @@ def overlap(corpus: Any, document: Any) -> Expected:
 
 
 def recall(corpus: Any, document: Any) -> Expected:
-    """The values of the queried keys; the keys after the first are given."""
-    *pairs, first = document.text.split()
+    """The values of the queried keys; the keys after the first are given. Numbers between the pairs are noise."""
+    symbols = [symbol for symbol in document.text.split() if not symbol.isdigit()]
+    *pairs, first = (" ".join(run) for _, run in groupby(symbols, key=str.isupper))
     values = dict(zip(pairs[::2], pairs[1::2], strict=True))
     queries = [first, *document.target[1::2]]
     answer = [part for key in queries for part in (key, values[key])][1:]
