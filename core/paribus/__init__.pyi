@@ -158,6 +158,7 @@ from .slots.objective import Prompt as Prompt
 from .slots.objective import TrainingExamples as TrainingExamples
 from .slots.optimizer import Optimizer as Optimizer
 from .slots.optimizer import OptimizerTraits as OptimizerTraits
+from .slots.optimizer import TrainedTensor as TrainedTensor
 from .slots.placement import Placement as Placement
 from .slots.placement import PlacementTraits as PlacementTraits
 from .slots.placement import Sublayer as Sublayer

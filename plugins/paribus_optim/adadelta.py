@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, OptimizerTraits, Range
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
+from paribus_optim.parameter_groups import decay_groups
 
 
 @final
@@ -33,6 +33,6 @@ class Adadelta(Optimizer):
         self.rho = rho
         self.eps = eps
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [{"params": list(matrices)}, {"params": list(vectors)}]
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        groups = decay_groups(tensors, 0.0)
         return torch.optim.Adadelta(groups, lr=self.lr, rho=self.rho, eps=self.eps, foreach=True)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, OptimizerTraits, Range
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -38,8 +37,8 @@ class Adafactor(Optimizer):
         self.min_rms = min_rms
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, vectors, self.weight_decay)
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        groups = decay_groups(tensors, self.weight_decay)
         return torch.optim.Adafactor(
             groups, lr=self.lr, beta2_decay=-self.decay, eps=(None, self.min_rms), d=self.clip, foreach=True
         )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, OptimizerTraits, Range
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
+from paribus_optim.parameter_groups import decay_groups
 
 
 @final
@@ -31,8 +31,8 @@ class Adagrad(Optimizer):
         self.initial = initial
         self.eps = eps
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [{"params": list(matrices)}, {"params": list(vectors)}]
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        groups = decay_groups(tensors, 0.0)
         return torch.optim.Adagrad(
             groups, lr=self.lr, initial_accumulator_value=self.initial, eps=self.eps, foreach=True
         )

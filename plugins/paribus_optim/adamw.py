@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, OptimizerTraits, Range
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -35,6 +34,6 @@ class AdamW(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, vectors, self.weight_decay)
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        groups = decay_groups(tensors, self.weight_decay)
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=True)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, OptimizerTraits, Range
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.moments import update_moments
-from paribus_optim.parameter_groups import step_groups
+from paribus_optim.parameter_groups import decay_groups, step_groups
 
 
 @final
@@ -37,11 +36,9 @@ class LayerAdaptiveMoments(Optimizer):
         self.eps = eps
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay, "adaptive": True},
-            {"params": list(vectors), "weight_decay": 0.0, "adaptive": False},
-        ]
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        matrices, vectors = decay_groups(tensors, self.weight_decay)
+        groups = [{**matrices, "adaptive": True}, {**vectors, "adaptive": False}]
         return Lamb(groups, {"lr": self.lr, "betas": self.betas, "eps": self.eps})
 
 

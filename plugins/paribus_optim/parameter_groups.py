@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+
+from paribus import TrainedTensor
 
 
-def decay_groups(
-    matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter], weight_decay: float
-) -> list[dict[str, Any]]:
-    """Return the groups of an optimizer in which only matrices decay."""
+def decay_groups(tensors: Sequence[TrainedTensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Return the groups of an optimizer in which only matrices decay: matrices, then vectors."""
     return [
-        {"params": list(matrices), "weight_decay": weight_decay},
-        {"params": list(vectors), "weight_decay": 0.0},
+        {"params": [tensor.parameter for tensor in tensors if tensor.is_matrix], "weight_decay": weight_decay},
+        {"params": [tensor.parameter for tensor in tensors if not tensor.is_matrix], "weight_decay": 0.0},
     ]
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, TrainedTensor
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -30,6 +29,6 @@ class StochasticGradientDescent(Optimizer):
         self.momentum = momentum
         self.weight_decay = weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        groups = decay_groups(matrices, vectors, self.weight_decay)
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        groups = decay_groups(tensors, self.weight_decay)
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=True)

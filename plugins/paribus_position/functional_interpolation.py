@@ -26,7 +26,7 @@ class FunctionalInterpolation(Position):
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {
-        "inner": "weight",
+        "inner": "vector",
         "outer.weight": "weight",
         "curvature": "gain",
         "threshold": "gain",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paribus import (
     Context,
@@ -20,6 +20,7 @@ from paribus import (
     PositionTraits,
     Shape,
     State,
+    TrainedTensor,
 )
 from paribus_attention.multi_query import MultiQuery
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
@@ -208,17 +209,23 @@ class Steps(torch.optim.Optimizer):
 class MeanOfTheCpu(Optimizer):
     """Gradient descent whose state is on the CPU."""
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        return Steps([{"params": [*matrices, *vectors]}], lambda gradient: gradient + torch.zeros(gradient.shape), 1e-3)
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        return Steps(
+            [{"params": [tensor.parameter for tensor in tensors]}],
+            lambda gradient: gradient + torch.zeros(gradient.shape),
+            1e-3,
+        )
 
 
 @final
 class ClipsByANumber(Optimizer):
     """Gradient descent that reads the norm of each gradient."""
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
         return Steps(
-            [{"params": [*matrices, *vectors]}], lambda gradient: gradient / max(1.0, float(gradient.norm())), 1e-3
+            [{"params": [tensor.parameter for tensor in tensors]}],
+            lambda gradient: gradient / max(1.0, float(gradient.norm())),
+            1e-3,
         )
 
 

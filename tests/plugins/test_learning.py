@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import paribus
+from paribus.models.optimizer_schedule import build_optimizer
 from paribus.registry import installed
 
 pytestmark = pytest.mark.slow
@@ -40,15 +41,14 @@ def final_loss(text: Tensor) -> Callable[..., float]:
 
     def learn(*overrides: str) -> float:
         model = paribus.assemble(paribus.spec("gpt-tiny", *TINY, *UNIT_INPUTS, *overrides))
-        parameters = list(model.parameters())
-        optimizer = model.optimizer.build([p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2])
+        optimizer = build_optimizer(model.optimizer, model)
         for _ in range(STEPS):
             scores, _ = model(text[:, :-1])
             loss = functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        assert all(parameter.grad is not None for parameter in parameters)
+        assert all(parameter.grad is not None for parameter in model.parameters())
         return loss.item()
 
     return learn

@@ -31,10 +31,11 @@ from paribus.models.assemble import build_data, build_model
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.parts.random_draws import Draw
+from paribus.parts.shape import Role
 from paribus.random_keys import key32
 from paribus.registry import Index, Registry
 from paribus.schema import Option, Range
-from paribus.slots.optimizer import Optimizer
+from paribus.slots.optimizer import Optimizer, TrainedTensor
 from paribus.slots.schedule import Schedule
 from paribus.specs import resolved
 from paribus.specs.tree import get_path
@@ -49,6 +50,7 @@ BATCH_WORK: Final = 2**34  # parameters times tokens in one batch, unless one ex
 MAX_WORK: Final = 2**38  # larger models are not run: probing would take longer than many training steps
 SCHEDULE_STEPS: Final = 64
 GRADIENT_SCALES: Final = (1.0, 1e-4, 1e-8)
+UPDATED: Final[Mapping[Role, tuple[int, ...]]] = {"weight": (8, 6), "bias": (6,), "embedding": (5, 6)}
 ERRORS: Final = (ParibusError, ValueError, RuntimeError, LookupError, TypeError, AssertionError, ArithmeticError)
 
 
@@ -110,12 +112,12 @@ def schedule_factors(spec: Spec, context: ProbeContext) -> str | None:
 
 
 def optimizer_updates(spec: Spec, context: ProbeContext) -> str | None:
-    """Return a digest of the optimizer's updates of a matrix and a vector, with gradients of several scales."""
+    """Return a digest of the updates of a matrix, a vector and a table, with gradients of several scales."""
     with suppress(*ERRORS):
         generator = torch.Generator().manual_seed(0)
-        parameters = [nn.Parameter(torch.randn(size, generator=generator)) for size in ((8, 6), (6,))]
+        parameters = [nn.Parameter(torch.randn(size, generator=generator)) for size in UPDATED.values()]
         component = make(context.classes, "optimizer", spec["optimizer"], kind=Optimizer)
-        optimizer = component.build(parameters[:1], parameters[1:])
+        optimizer = component.build(list(map(TrainedTensor.of, parameters, UPDATED)))
         hashed = hashlib.sha256()
         for scale in GRADIENT_SCALES * 3:
             for parameter in parameters:

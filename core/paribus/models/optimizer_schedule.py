@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 from torch import Tensor, nn
 
+from paribus.assembly.initialise import parameter_info
 from paribus.models.training_clock import SCHEDULE_STEPS, TrainingClock
-from paribus.slots.optimizer import Optimizer
+from paribus.slots.optimizer import Optimizer, TrainedTensor
 from paribus.slots.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -21,16 +23,30 @@ WEIGHT: Final = "float32"  # the copy of a parameter, among its state
 
 
 def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of a model's trainable parameters; matrices and vectors are in separate groups.
+    """Build the optimizer of a model's trainable parameters. Parameters in half precision are updated in float32."""
+    tensors = trained_tensors(model)
+    if any(tensor.parameter.dtype in HALF for tensor in tensors):
+        return Float32Updates(component, tensors)
+    return component.build(tensors)
 
-    Parameters in half precision are updated in float32.
+
+def trained_tensors(model: nn.Module) -> list[TrainedTensor]:
+    """Return the trainable parameters of a model, with the information that its initialisation receives about each.
+
+    A tied parameter is a table if one of its paths is that of a table.
     """
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
-    vectors = [parameter for parameter in trainable if parameter.ndim < 2]
-    if any(parameter.dtype in HALF for parameter in trainable):
-        return Float32Updates(component, matrices, vectors)
-    return component.build(matrices, vectors)
+    described = parameter_info(model)
+    paths: dict[int, list[str]] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        paths.setdefault(id(parameter), []).append(path)
+    tensors: list[TrainedTensor] = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            infos = [described[path] for path in paths[id(parameter)]]
+            tensors.append(
+                TrainedTensor(parameter, next((info for info in infos if info.role == "embedding"), infos[0]))
+            )
+    return tensors
 
 
 @final
@@ -41,9 +57,9 @@ class Float32Updates(torch.optim.Optimizer):
     factor of 0.999.
     """
 
-    def __init__(self, component: Optimizer, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> None:
-        copies = {parameter: nn.Parameter(_unrounded(parameter.detach())) for parameter in (*matrices, *vectors)}
-        self.updates = component.build([copies[matrix] for matrix in matrices], [copies[vector] for vector in vectors])
+    def __init__(self, component: Optimizer, tensors: Sequence[TrainedTensor]) -> None:
+        copies = {tensor.parameter: nn.Parameter(_unrounded(tensor.parameter.detach())) for tensor in tensors}
+        self.updates = component.build([replace(tensor, parameter=copies[tensor.parameter]) for tensor in tensors])
         rounded = {copy: parameter for parameter, copy in copies.items()}
         groups = [
             {**group, "params": [rounded[copy] for copy in group["params"]]} for group in self.updates.param_groups

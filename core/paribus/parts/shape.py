@@ -48,6 +48,7 @@ Role = Literal[
     "embedding",  # a table that is looked up
     "head",  # an objective's own projection
     "weight",  # any other matrix
+    "vector",  # a vector for each head or channel, all in one tensor
     "bias",  # starts at 0
     "gain",  # multiplies; starts at 1
 ]

@@ -241,6 +241,7 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
     if inspect.isabstract(component):
         missing = ", ".join(sorted(cls.__abstractmethods__))
         raise SchemaError(f"{class_name} is abstract: it does not implement {missing}")
+    _check_arguments(cls, base)
     if cls.injects != base.injects:
         actual, expected = (f"({', '.join(owner.injects)})" for owner in (cls, base))
         raise SchemaError(f"{class_name}.injects: expected {expected}, as the slot {slot} injects, got {actual}")
@@ -264,6 +265,23 @@ def read_component(slot: str, name: str, component: object, source: PluginSource
         terms=tuple(cls.terms) if slot == "objective" else (),
         class_id="" if file else _class_id(component),
     )
+
+
+def _check_arguments(component: Any, base: type[Any]) -> None:
+    """Reject a method that cannot be called with the arguments of its slot, such as one of an older contract."""
+    for method in base.__abstractmethods__:
+        declared, implemented = getattr(base, method), getattr(component, method)
+        if not inspect.isfunction(declared) or not inspect.isfunction(implemented):
+            continue
+        signature, expected = inspect.signature(implemented), inspect.signature(declared)
+        positional = [each.name for each in expected.parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
+        try:
+            signature.bind(*positional)
+        except TypeError:
+            texts = [f"def {method}{each}".replace("'", "") for each in (expected, signature)]
+            name = f"{component.__qualname__}.{method}"
+            topic = f"paribus explain {base.__name__.lower()}"
+            raise SchemaError(f"{name}: expected `{texts[0]}`, got `{texts[1]}`; `{topic}` describes it") from None
 
 
 def _file(component: type) -> str:

@@ -30,8 +30,8 @@ class ParameterInfo(NamedTuple):
 
     @property
     def fan_out(self) -> int:
-        """Width of its output: the first axis."""
-        return self.shape[0]
+        """Width of its output: the axis before the last; axes before these two number matrices."""
+        return self.shape[-2] if len(self.shape) > 1 else self.shape[0]
 
 
 class Initialisation(Component, ABC):

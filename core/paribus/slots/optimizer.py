@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 import torch
 from torch import nn
 
+from paribus.parts.shape import Role
 from paribus.slots.component import Component, Traits
+from paribus.slots.initialisation import ParameterInfo
+
+HIDDEN: Final[frozenset[Role]] = frozenset({"query", "key", "value", "residual", "inner", "weight"})
 
 
 class OptimizerTraits(Traits, total=False):
@@ -18,16 +23,45 @@ class OptimizerTraits(Traits, total=False):
     sharded: bool  # works on parameters that are sharded over processes
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedTensor:
+    """Parameter that is trained, and what an initialisation knows about it: its path, role and place in the model."""
+
+    parameter: nn.Parameter  # the tensor that the optimizer updates
+    about: ParameterInfo  # of a tied parameter: that of its first path, or of its first path as a table
+
+    @classmethod
+    def of(cls, parameter: nn.Parameter, role: Role, path: str = "body.layers.0.part.weight") -> TrainedTensor:
+        """Return a tensor of this role in a stack of one layer: for tests, without a model."""
+        shape = tuple(parameter.shape)
+        width = shape[-1] if shape else 1
+        return cls(parameter, ParameterInfo(path, role, shape, layers=1, branches=2, gain=1.0, width=width))
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether weight decay applies to it: it has two axes or more. Tables are matrices, too."""
+        return self.parameter.ndim >= 2
+
+    @property
+    def is_hidden_matrix(self) -> bool:
+        """Whether it is a matrix within a stack, or a stack of such matrices: no table, head, bias, gain or vector.
+
+        The last two axes are a matrix (output, input), as `nn.Linear` stores it; axes before them number matrices.
+        """
+        return self.is_matrix and self.about.role in HIDDEN and self.about.width > 0
+
+
 class Optimizer(Component, ABC):
-    """Optimizer: builds a `torch.optim.Optimizer`. Weight decay applies to matrices, which come as a group of their
-    own.
+    """Optimizer: builds a `torch.optim.Optimizer`, whose groups may have rules of their own.
+
+    Weight decay applies to matrices only. The schedule multiplies the learning rate of each group.
     """
 
     traits: ClassVar[OptimizerTraits] = {}
 
     @abstractmethod
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimizer. `vectors` are biases, gains and all parameters with fewer than two axes.
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        """Return the optimizer of all trained tensors, in the order of the model's parameters.
 
-        The steps of a tensor depend on this tensor and its gradients only.
+        The steps of a tensor depend on this tensor, its `about` and its gradients only.
         """

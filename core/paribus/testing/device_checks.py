@@ -12,12 +12,13 @@ from torch import Tensor
 from paribus.assembly.devices import move_batch
 from paribus.models.evaluate import compute_metrics
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
 from paribus.parts.batch import Batch
 from paribus.specs.components import components_of
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.simulated_device import NAME, SimulatedDevice, simulated_device, unavailable_reason
 from paribus.testing.small_model import tokens
-from paribus.testing.training_checks import model_and_data, optimizer_of
+from paribus.testing.training_checks import model_and_data
 
 TOLERANCE: Final = 1e-6  # relative to the largest value, in float64; kernels sum in another order
 CHUNKS: Final = (5, 1, 1, 3)  # tokens of each step of decoding
@@ -75,7 +76,7 @@ def _results(
     model: Model, batch: Batch, evaluated: Batch, *, decodes: bool, device: SimulatedDevice | None = None
 ) -> DeviceResults:
     """Run a model where it is. The waits of the last training step stay in `device`."""
-    optimizer = optimizer_of(model.train())
+    optimizer = build_optimizer(model.optimizer, model.train())
     batch = move_batch(batch, model.device)
     losses, gradients = list[Tensor](), list[Tensor]()
     with torch.random.fork_rng(devices=[]), torch.enable_grad():

@@ -10,13 +10,21 @@ import torch
 from torch import Tensor, nn
 
 from paribus.assembly.components import make
-from paribus.slots.optimizer import Optimizer
+from paribus.parts.shape import Role
+from paribus.slots.optimizer import Optimizer, TrainedTensor
 from paribus.slots.schedule import Schedule
 from paribus.testing.host_models import HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import Spec, option_specs
 from paribus.testing.small_model import noise
 
-SHAPES: Final = ((6, 4), (3, 6), (5,))
+TENSORS: Final[tuple[tuple[Role, tuple[int, ...]], ...]] = (
+    ("weight", (6, 4)),
+    ("residual", (3, 6)),
+    ("bias", (5,)),
+    ("embedding", (7, 4)),
+    ("inner", (2, 4, 3)),  # a stack of matrices
+)
+VECTOR: Final = 2  # index of the tensor that does not decay
 STEPS: Final = 6
 HORIZON: Final = 320  # steps of a longer run
 CHANGING_RATES: Final = [0.55 + 0.45 * math.cos(0.17 * step) for step in range(HORIZON)]  # relative to the first one
@@ -47,14 +55,14 @@ def _steps_fault(case: Case, node: Any) -> str:
     expected = run.steps()
     single = torch.float32  # torch casts states to the dtype of the tensor when it loads them
     in_single = run.steps(dtype=single)
-    beside_large = run.steps(scales=(1.0, 1000.0, 1.0))
+    beside_large = run.steps(large=1)
     torch.manual_seed(1)
     checks = (
         ("two runs of the same steps differ; expected no random draw", _differ(run.steps(), expected)),
         ("steps in another order of tensors differ", _differ(run.steps(change="reversed"), expected)),
         (
             "the steps of a tensor change with the scale of another matrix; expected steps of each tensor for itself",
-            _differ(beside_large[::2], expected[::2]),
+            _differ(beside_large[:1] + beside_large[2:], expected[:1] + expected[2:]),
         ),
         (
             "steps differ after the state is saved and loaded",
@@ -65,7 +73,7 @@ def _steps_fault(case: Case, node: Any) -> str:
             _differ(run.steps(factors=[0.0] * STEPS), run.start()),
         ),
         ("a tensor without a gradient changes", _differ(run.steps(change="one without gradient")[:1], run.start()[:1])),
-        ("a vector decays; expected matrices only", _differ(run.steps(scale=0.0)[2:], run.start()[2:])),
+        ("a vector decays; expected matrices only", not torch.equal(run.steps(scale=0.0)[VECTOR], run.start()[VECTOR])),
         (
             "`step(closure)` takes other steps; evaluate the closure first, with gradients",
             _differ(run.steps(change="closure"), expected),
@@ -91,11 +99,10 @@ def _steps_fault(case: Case, node: Any) -> str:
     if not error <= PRECISION:
         return f"steps in float32 differ from steps in float64 by {error:.2g} of the movement"
     if "weight_decay" in node:
-        decayed = OptimizerRun(case, {**node, "weight_decay": 0.5}).steps(scale=0.0)[:2]
-        if any(
-            float(tensor.norm()) >= float(start.norm()) for tensor, start in zip(decayed, run.start(), strict=False)
-        ):
-            return "without a gradient and with a `weight_decay` of 0.5, a matrix does not become smaller"
+        decayed = OptimizerRun(case, {**node, "weight_decay": 0.5}).steps(scale=0.0)
+        for index, (tensor, start) in enumerate(zip(decayed, run.start(), strict=True)):
+            if index != VECTOR and float(tensor.norm()) >= float(start.norm()):
+                return "without a gradient and with a `weight_decay` of 0.5, a matrix does not become smaller"
     return HOLDS
 
 
@@ -141,20 +148,26 @@ def steps_behaviour(case: Case, host: HostModel, spec: Spec) -> list[Any]:
 
 def rates_of_tensors(case: Case, host: HostModel) -> Verdict:
     """Learning rates, the options with `lr` in their name, change the steps of every tensor."""
-    default, unmoved = steps_behaviour(case, host, host.spec), set(range(len(SHAPES)))
+    default, unmoved = steps_behaviour(case, host, host.spec), set(range(len(TENSORS)))
     rates = [name for name in host.spec["optimizer"] if "lr" in name.split("_")]
     for _, spec in option_specs(case, host):
         if any(spec["optimizer"][name] != host.spec["optimizer"][name] for name in rates):
             tensors = steps_behaviour(case, host, spec)
             unmoved -= {index for index, tensor in enumerate(tensors) if tensor != default[index]}
     if rates and unmoved:
-        return f"`{'`, `'.join(rates)}` has no effect on the steps of a tensor of shape {SHAPES[min(unmoved)]}"
+        return f"`{'`, `'.join(rates)}` has no effect on the steps of {describe_tensor(min(unmoved))}"
     return HOLDS
+
+
+def describe_tensor(index: int) -> str:
+    """Return `a tensor of shape (6, 4) with the role weight`."""
+    role, shape = TENSORS[index]
+    return f"a tensor of shape {shape} with the role {role}"
 
 
 @final
 class OptimizerRun:
-    """Steps of an optimizer on two matrices and a vector, with fixed gradients."""
+    """Steps of an optimizer on a few tensors, with fixed gradients."""
 
     def __init__(self, case: Case, node: Any) -> None:
         self.optimizer = make(case.registry, "optimizer", node, kind=Optimizer)
@@ -162,7 +175,7 @@ class OptimizerRun:
 
     @staticmethod
     def start() -> list[Tensor]:
-        return [noise(f"tensor {index}", *shape) for index, shape in enumerate(SHAPES)]
+        return [noise(f"tensor {index}", *shape) for index, (_, shape) in enumerate(TENSORS)]
 
     @staticmethod
     def gradient(step: int, like: Tensor) -> Tensor:
@@ -177,13 +190,15 @@ class OptimizerRun:
         factors: Sequence[float] = (),
         change: Change = "",
         at: int | None = None,
-        scales: Sequence[float] = (1.0, 1.0, 1.0),
+        large: int | None = None,
     ) -> list[Tensor]:
         """Return the tensors after some steps.
 
-        `scale` multiplies all gradients, and `scales` each tensor and its gradients at every other step. `factors`
-        multiply the learning rate of each step. The state is saved and loaded before step `at`, or in the middle.
+        `scale` multiplies all gradients. The tensor of index `large` is 1000 times as large, and so are its gradients
+        at every other step. `factors` multiply the learning rate of each step. The state is saved and loaded before
+        step `at`, or in the middle.
         """
+        scales = [1000.0 if index == large else 1.0 for index in range(len(TENSORS))]
         tensors = [nn.Parameter(own * tensor.to(dtype)) for own, tensor in zip(scales, self.start(), strict=True)]
         optimizer = self._build(tensors, reverse=change == "reversed")
         rates = [group["lr"] for group in optimizer.param_groups]
@@ -228,9 +243,8 @@ class OptimizerRun:
         self.returns_loss = self.returns_loss and value in losses
 
     def _build(self, tensors: Sequence[nn.Parameter], *, reverse: bool) -> torch.optim.Optimizer:
-        matrices = [tensor for tensor in tensors if tensor.ndim >= 2]
-        vectors = [tensor for tensor in tensors if tensor.ndim < 2]
-        return self.optimizer.build(matrices[::-1] if reverse else matrices, vectors)
+        trained = [TrainedTensor.of(tensor, role) for tensor, (role, _) in zip(tensors, TENSORS, strict=True)]
+        return self.optimizer.build(trained[::-1] if reverse else trained)
 
 
 def _differ(tensors: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

@@ -37,6 +37,7 @@ A function receives further arguments if it has parameters of these names:
 - `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
 - `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
 - `factors`, of an optimizer: the learning rate of each step, relative to that of its options; else all are 1.
+- `about`, of an optimizer: the `ParameterInfo` of the tensor, such as its role.
 - `position`, `segment`, `language`: the vector that `place` adds to the token of an embedding, and the token's segment
   and language; without them, nothing is added, and both are 0. `dropout`: function that the embedding applies.
 """
@@ -49,7 +50,7 @@ from functools import partial, wraps
 from typing import Any, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus.assembly.build import as_list
@@ -61,6 +62,7 @@ from paribus.parts.stack import Layer
 from paribus.slots.feedforward import FeedForward
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.norm import Norm
+from paribus.slots.optimizer import TrainedTensor
 from paribus.slots.placement import Placement
 from paribus.slots.schedule import Schedule
 from paribus.specs import resolved
@@ -75,7 +77,7 @@ from paribus.testing.attention_reference import (
 from paribus.testing.data_references import difference, document_values, measured_values, objective_values
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.optimizer_checks import CHANGING_RATES, HORIZON, SHAPES, STEPS, OptimizerRun
+from paribus.testing.optimizer_checks import CHANGING_RATES, HORIZON, STEPS, TENSORS, OptimizerRun, describe_tensor
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
 from paribus.testing.small_model import SmallModel, noise, tokens
 
@@ -334,8 +336,9 @@ def _optimizer(case: Case, host: HostModel, reference: Function) -> Iterator[Com
         factors = CHANGING_RATES[:count] if is_changing else [1.0] * count
         for index, (output, start) in enumerate(zip(run.steps(count=count, factors=factors), run.start(), strict=True)):
             gradients = [run.gradient(step, start) for step in range(count)]
-            expected = bind(reference, factors=factors)(run.optimizer, start, gradients)
-            yield f"a tensor of shape {SHAPES[index]} after {count} steps", output, expected
+            about = TrainedTensor.of(nn.Parameter(start), TENSORS[index][0]).about
+            expected = bind(reference, factors=factors, about=about)(run.optimizer, start, gradients)
+            yield f"{describe_tensor(index)} after {count} steps", output, expected
 
 
 def _schedule(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:

@@ -14,6 +14,7 @@ from paribus.datamodule.synthetic_corpus import encode_synthetic_corpus
 from paribus.errors import DataError, SpecError
 from paribus.models.assemble import build_data, build_model
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
 from paribus.parts.weight_conversion import WeightConverter
 from paribus.specs import resolved
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -31,7 +32,7 @@ def training(case: Case, host: HostModel) -> Verdict:
     if built is None:
         return DOES_NOT_APPLY
     model, data = built
-    optimizer = optimizer_of(model)
+    optimizer = build_optimizer(model.optimizer, model)
     losses: list[float] = []
     batch, untrained = data.step(0), _parameters_of(model, case.component)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -82,12 +83,6 @@ def model_and_data(case: Case, host: HostModel) -> tuple[Model, Data] | None:
     if spec.get("teacher") is not None:
         model.set_teacher(build_model({**spec, "seed": spec["seed"] + 1}, case.registry, text.vocabulary))
     return model, data
-
-
-def optimizer_of(model: Model) -> torch.optim.Optimizer:
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
-    return model.optimizer.build(matrices, vectors)
 
 
 _CONSTANT_ROLES: Final = frozenset({"bias", "gain"})  # 0 and 1 for every seed

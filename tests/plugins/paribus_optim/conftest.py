@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Optimizer
+from paribus import Optimizer, TrainedTensor
 
 SHAPES = ((4, 3), (2, 5), (3,))  # two matrices and a vector
 TakeSteps = Callable[[Optimizer], list[Tensor]]
@@ -34,7 +34,9 @@ def take_steps(start: Sequence[Tensor], gradients: Sequence[Sequence[Tensor]]) -
 
     def run(component: Optimizer) -> list[Tensor]:
         parameters = [nn.Parameter(value.clone()) for value in start]
-        optimizer = component.build(parameters[:2], parameters[2:])
+        optimizer = component.build(
+            [TrainedTensor.of(each, "weight" if each.ndim > 1 else "bias") for each in parameters]
+        )
         for step_gradients in gradients:
             for parameter, gradient in zip(parameters, step_gradients, strict=True):
                 parameter.grad = gradient.clone()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paribus import TrainedTensor
 from paribus_optim.adamw import AdamW
 
 LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
@@ -24,7 +25,7 @@ def reference(value: float, decay: float) -> float:
 
 def take_steps(matrix: nn.Parameter, vector: nn.Parameter) -> None:
     component = AdamW(lr=LR, beta1=BETA1, beta2=BETA2, eps=EPS, weight_decay=DECAY)
-    optimizer = component.build([matrix], [vector])
+    optimizer = component.build([TrainedTensor.of(matrix, "weight"), TrainedTensor.of(vector, "bias")])
     for gradient in GRADIENTS:
         for parameter in (matrix, vector):
             parameter.grad = torch.full_like(parameter, gradient)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from paribus import Optimizer
+from paribus import Optimizer, TrainedTensor
 from paribus_optim.layer_adaptive_moments import LayerAdaptiveMoments
 
 LR, BETA1, BETA2, EPS, DECAY = 0.05, 0.8, 0.95, 1e-3, 0.3
@@ -41,14 +41,14 @@ def test_step_length_does_not_depend_on_the_gradient_scale() -> None:
         matrix = nn.Parameter(torch.full((2, 2), 3.0, dtype=torch.float64))
         matrix.grad = size * torch.tensor([[1.0, 2.0], [-1.0, 4.0]], dtype=torch.float64)
         original = matrix.detach().clone()
-        LayerAdaptiveMoments(lr=0.01, weight_decay=0.0).build([matrix], []).step()
+        LayerAdaptiveMoments(lr=0.01, weight_decay=0.0).build([TrainedTensor.of(matrix, "weight")]).step()
         assert torch.isclose((matrix - original).norm(), 0.01 * original.norm(), rtol=1e-9)
 
 
 def test_zero_matrices_move_and_those_without_gradient_do_not() -> None:
     zeros, idle = (nn.Parameter(torch.zeros(2, 2, dtype=torch.float64)) for _ in range(2))
     zeros.grad = torch.ones_like(zeros)
-    optimizer = LayerAdaptiveMoments(lr=0.01).build([zeros, idle], [])
+    optimizer = LayerAdaptiveMoments(lr=0.01).build([TrainedTensor.of(each, "weight") for each in (zeros, idle)])
     assert optimizer.step(lambda: 2.5) == 2.5
     torch.testing.assert_close(zeros.detach(), torch.full_like(zeros, -0.01), rtol=1e-5, atol=0)
     assert not idle.any()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from paribus import Role, TrainedTensor
 from paribus.models.states import fill_optimizer, pack_optimizer
 from paribus_optim import optimizer
 
@@ -13,8 +14,8 @@ NAMES = sorted(optimizer())
 
 
 def build_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    return optimizer()[name]().build(matrices, [parameter for parameter in model.parameters() if parameter.ndim < 2])
+    tensors = [TrainedTensor.of(parameter, "weight") for parameter in model.parameters()]
+    return optimizer()[name]().build(tensors)
 
 
 def new_model() -> nn.Module:
@@ -55,9 +56,9 @@ def test_resuming_is_bitwise_equal(name: str) -> None:
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("name", NAMES)
-def test_either_group_of_parameters_may_be_empty(name: str) -> None:
-    for count in ((1, 0), (0, 1)):
-        sides = ([nn.Parameter(torch.ones(2, 2))] * count[0], [nn.Parameter(torch.ones(2))] * count[1])
-        module = optimizer()[name]().build(*sides)
+def test_any_group_of_parameters_may_be_empty(name: str) -> None:
+    tensors: dict[Role, tuple[int, ...]] = {"weight": (2, 2), "embedding": (2, 2), "bias": (2,)}
+    for role, shape in tensors.items():
+        module = optimizer()[name]().build([TrainedTensor.of(nn.Parameter(torch.ones(shape)), role)])
         module.step()
-        assert [len(group["params"]) for group in module.param_groups] == list(count)
+        assert sum(len(group["params"]) for group in module.param_groups) == 1

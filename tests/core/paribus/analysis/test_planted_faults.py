@@ -215,11 +215,16 @@ def test_a_tensor_with_other_optimizer_options_withholds_the_verdict(
     adamw = installed().get("optimizer", "adamw")
     build = adamw.build
 
-    def sorted_by_width(self: Any, matrices: Any, vectors: Any) -> torch.optim.Optimizer:
-        narrow = [matrix for matrix in matrices if matrix.numel() < 16 * 16]
-        wide = [matrix for matrix in matrices if matrix.numel() >= 16 * 16]
+    def sorted_by_width(self: Any, tensors: Any) -> torch.optim.Optimizer:
+        optimizer: torch.optim.Optimizer = build(self, tensors)
+        matrices, vectors = optimizer.param_groups
+        narrow = [matrix for matrix in matrices["params"] if matrix.numel() < 16 * 16]
+        wide = [matrix for matrix in matrices["params"] if matrix.numel() >= 16 * 16]
         demoted = wide[-1:] if narrow else []
-        optimizer: torch.optim.Optimizer = build(self, wide[: len(wide) - len(demoted)], [*vectors, *narrow, *demoted])
+        matrices["params"], vectors["params"] = (
+            wide[: len(wide) - len(demoted)],
+            [*vectors["params"], *narrow, *demoted],
+        )
         return optimizer
 
     monkeypatch.setattr(adamw, "build", sorted_by_width)

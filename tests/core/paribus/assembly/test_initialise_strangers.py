@@ -35,6 +35,7 @@ from paribus.assembly.cost import model_cost
 from paribus.assembly.initialise import standard_normal
 from paribus.models.checkpoint import load_weights, save_weights
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
 from paribus.registry import Registry
 
 Assemble = Callable[..., Model]
@@ -93,7 +94,7 @@ def test_a_tied_parameter_is_drawn_once_by_its_first_path(tied: Callable[[], Mod
 
 def test_an_optimizer_step_changes_both_tied_parameters(tied: Callable[[], Model]) -> None:
     model = tied()
-    optimizer = model.optimizer.build(list(model.parameters()), [])
+    optimizer = build_optimizer(model.optimizer, model)
     original = model.get_parameter("embedding.tokens.weight").detach().clone()
     model(torch.arange(8).view(1, 8))[0].square().sum().backward()
     optimizer.step()

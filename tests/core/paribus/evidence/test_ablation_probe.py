@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, Optimizer, Range, Role
+from paribus import Norm, Optimizer, Range, Role, TrainedTensor
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.evidence import ablation_probe
 from paribus.evidence.ablation_probe import ProbeContext, ProbeResult, parameter_shapes, probe_variant, varied_options
@@ -128,8 +128,8 @@ class Plain(Optimizer):
     ) -> None:
         self.lr, self.nesterov = lr, nesterov
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        return torch.optim.SGD([*matrices, *vectors], lr=self.lr)
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD([tensor.parameter for tensor in tensors], lr=self.lr)
 
 
 @pytest.fixture(name="strange")

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 import torch
 from tests.core.paribus.evidence.mistaken_attention import CLASSES, HandMade
-from torch import nn
 
 import paribus
 from paribus.datamodule.data import Data
@@ -27,7 +26,7 @@ from paribus.models.assemble import build_data, build_model
 from paribus.parts.batch import Batch
 from paribus.parts.random_draws import Draw
 from paribus.registry import Registry
-from paribus.slots.optimizer import Optimizer
+from paribus.slots.optimizer import Optimizer, TrainedTensor
 from paribus.slots.tokenizer import Vocabulary
 from paribus.specs import resolved
 from paribus.train.trial import TrialContext, run_trial
@@ -178,8 +177,8 @@ def test_an_optimizer_that_keeps_its_first_rate_is_found(
     class FirstRate(Optimizer):
         """Gradient descent at its first rate."""
 
-        def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-            return Sticky([*matrices, *vectors], lr=0.1, momentum=momentum)
+        def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+            return Sticky([tensor.parameter for tensor in tensors], lr=0.1, momentum=momentum)
 
     registry = components.with_components(optimizer={"first-rate": FirstRate})
     for name, expected in (("first-rate", [RATE]), ("sgd", []), ("adamw", [])):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.fixtures.problems import raises_problem
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import IGNORED, PADDING, SpecError, Stream
@@ -16,6 +16,7 @@ from paribus.assembly.build import as_list
 from paribus.assembly.forward_pass import BatchForward
 from paribus.datamodule.data import Data
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import trained_tensors
 from paribus.parts.batch import Batch
 from paribus.registry import Registry, installed
 
@@ -248,6 +249,24 @@ def test_only_trained_matrices_have_weight_decay(assemble: Assemble) -> None:
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.01, 0.0)
     optimized = {id(parameter) for parameter in (*matrices["params"], *vectors["params"])}
     assert optimized == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
+
+
+def test_hidden_matrices_are_those_of_stacks_without_tables_and_heads(assemble: Assemble) -> None:
+    model = assemble("bert-tiny", "embedding.tie=false", "position=learned")
+    hidden = {tensor.about.path for tensor in trained_tensors(model) if tensor.is_hidden_matrix}
+    expected = {path for path, parameter in model.named_parameters() if ".layers." in path and parameter.ndim == 2}
+    assert hidden == expected
+    tables = {tensor.about.path: tensor.about.role for tensor in trained_tensors(model) if tensor.is_matrix}
+    assert tables["embedding.tokens.weight"] == "embedding"
+    assert tables["embedding.head.weight"] == "head"
+
+
+def test_a_tied_table_is_one_tensor_and_a_table() -> None:
+    table, head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
+    head.weight = table.weight
+    (tensor,) = trained_tensors(nn.ModuleDict({"head": head, "table": table}))
+    assert tensor.parameter is table.weight
+    assert (tensor.about.path, tensor.about.role) == ("table.weight", "embedding")
 
 
 def test_the_learning_rate_of_a_resumed_run_continues(assemble: Assemble) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import pytest
+import torch
 from torch import Tensor
 
 from paribus import (
@@ -17,6 +18,7 @@ from paribus import (
     Cost,
     FeedForward,
     Load,
+    Optimizer,
     Part,
     Position,
     Range,
@@ -111,6 +113,16 @@ def test_an_abstract_class_is_rejected() -> None:
         """Half done."""
 
     check_rejected(Half, "is abstract: it does not implement factor")
+
+
+def test_a_method_of_an_older_contract_is_rejected() -> None:
+    class Older(Optimizer):
+        """Optimizer of two lists."""
+
+        def build(self, matrices: Any, vectors: Any) -> torch.optim.Optimizer:  # type: ignore[override]  # the older contract
+            return torch.optim.SGD([*matrices, *vectors], lr=0.1)
+
+    check_rejected(Older, r"build: expected `def build\(self, tensors: Sequence\[TrainedTensor\]\)", "optimizer")
 
 
 def test_a_class_with_other_injections_is_rejected() -> None:
@@ -308,7 +320,7 @@ def test_a_class_without_a_file_is_registered_without_one() -> None:
     names: dict[str, Any] = {"Attention": Attention, "Context": Context, "Cost": Cost, "State": State}
     body = {"__doc__": "From a prompt.", "__init__": lambda self, shape: None, "__module__": "builtins"}
     component = type(
-        "Made", (Attention,), {**body, **{name: lambda self: None for name in ("forward", "start", "cost")}}
+        "Made", (Attention,), {**body, **{name: lambda self, *_: None for name in ("forward", "start", "cost")}}
     )
     assert read(component, "made", "attention").file == ""
     assert names

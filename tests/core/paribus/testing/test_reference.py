@@ -114,13 +114,13 @@ def stable_adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], op
 def adafactor(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Mapping[str, Any]) -> Any:
     """Algorithms 4 and 5 of Shazeer & Stern 2018, one weight at a time; T5's decay is that of AdamW."""
     square = torch.zeros_like(weight)
-    rows, columns = torch.zeros(len(weight), 1).double(), torch.zeros(1, weight.shape[-1]).double()
+    rows = columns = torch.zeros(()).double()
     for step, gradient in enumerate(gradients, start=1):
         beta = 1 - step ** -options["decay"]
         rows = beta * rows + (1 - beta) * (gradient**2).sum(-1, keepdim=True)
-        columns = beta * columns + (1 - beta) * (gradient**2).sum(0, keepdim=True)
+        columns = beta * columns + (1 - beta) * (gradient**2).sum(-2 if weight.ndim > 1 else 0, keepdim=True)
         square = beta * square + (1 - beta) * gradient**2
-        direction = gradient / (rows @ columns / rows.sum() if weight.ndim > 1 else square).sqrt()
+        direction = gradient / (rows @ columns / rows.sum(-2, keepdim=True) if weight.ndim > 1 else square).sqrt()
         direction = direction / max(1.0, root_mean_square(direction) / options["clip"])
         size = max(options["min_rms"], root_mean_square(weight)) * min(options["lr"], 1 / math.sqrt(step))
         decay = options["weight_decay"] if weight.ndim > 1 else 0.0

@@ -34,8 +34,8 @@ LETTERS = Vocabulary(200, {"pad": 128, "mask": 129, "cls": 130, "sep": 131, "eos
 
 
 def test_optimizer_without_effect_is_reported(component_class: Factory, failure_of: FailureOf) -> None:
-    def build(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
-        return torch.optim.SGD([*matrices, *others], lr=0.0)
+    def build(self: Any, tensors: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD([tensor.parameter for tensor in tensors], lr=0.0)
 
     assert "after 8 steps on one batch the loss is" in failure_of(
         component_class(Optimizer, {"build": build}), TRAINING
@@ -43,8 +43,8 @@ def test_optimizer_without_effect_is_reported(component_class: Factory, failure_
 
 
 def test_non_finite_loss_is_reported_with_the_previous_loss(component_class: Factory, failure_of: FailureOf) -> None:
-    def build(self: Any, matrices: Any, others: Any) -> torch.optim.Optimizer:
-        return torch.optim.SGD([*matrices, *others], lr=float("inf"))
+    def build(self: Any, tensors: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD([tensor.parameter for tensor in tensors], lr=float("inf"))
 
     message = failure_of(component_class(Optimizer, {"build": build}), TRAINING)
     assert "the loss at step 1 is nan; previous loss: " in message

@@ -7,6 +7,7 @@ import torch
 
 from paribus.datamodule.data import Data
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import build_optimizer
 
 pytestmark = pytest.mark.slow
 
@@ -37,8 +38,7 @@ MODELS = {
 def test_a_model_overfits_one_batch(spec: list[str], assemble: Callable[..., Model], feed: Callable[..., Data]) -> None:
     preset, *overrides = spec
     model, batch = assemble(preset, *ROOM, *overrides), feed(preset, *ROOM, *overrides).step(0)
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    optimizer = model.optimizer.build(matrices, [parameter for parameter in model.parameters() if parameter.ndim < 2])
+    optimizer = build_optimizer(model.optimizer, model)
     loss = model.loss(batch)
     assert float(loss.detach()) > 1
     for _ in range(200):

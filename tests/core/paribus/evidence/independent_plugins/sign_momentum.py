@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, Range, hookimpl
+from paribus import Optimizer, Range, TrainedTensor, hookimpl
 
 
 @final
@@ -26,10 +25,12 @@ class SignMomentum(Optimizer):
     ) -> None:
         self.lr, self.betas, self.weight_decay = lr, (beta1, beta2), weight_decay
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        matrices = [tensor.parameter for tensor in tensors if tensor.is_matrix]
+        vectors = [tensor.parameter for tensor in tensors if not tensor.is_matrix]
         groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay},
-            {"params": list(vectors), "weight_decay": 0.0},
+            {"params": matrices, "weight_decay": self.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
         ]
         return Lion(groups, lr=self.lr, betas=self.betas)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, final
 
 import torch
-from torch import nn
 
-from paribus import Optimizer, Range
+from paribus import Optimizer, Range, TrainedTensor
 
 
 class LionLookaheadSteps(torch.optim.Optimizer):
@@ -60,10 +59,12 @@ class LionLookahead(Optimizer):
         self.lr, self.beta1, self.beta2 = lr, beta1, beta2
         self.weight_decay, self.every, self.share = weight_decay, every, share
 
-    def build(self, matrices: Sequence[nn.Parameter], vectors: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
+        matrices = [tensor.parameter for tensor in tensors if tensor.is_matrix]
+        vectors = [tensor.parameter for tensor in tensors if not tensor.is_matrix]
         groups = [
-            {"params": list(matrices), "weight_decay": self.weight_decay},
-            {"params": list(vectors), "weight_decay": 0.0},
+            {"params": matrices, "weight_decay": self.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
         ]
         return LionLookaheadSteps(
             groups,
