@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from paribus import TrainedTensor
 
@@ -16,6 +17,21 @@ def decay_groups(tensors: Sequence[TrainedTensor], weight_decay: float) -> list[
         {"params": [tensor.parameter for tensor in tensors if tensor.is_matrix], "weight_decay": weight_decay},
         {"params": [tensor.parameter for tensor in tensors if not tensor.is_matrix], "weight_decay": 0.0},
     ]
+
+
+def decay_weights(group: Mapping[str, Any], parameters: Sequence[Tensor], directions: Sequence[Tensor]) -> None:
+    """Decay weights by the rate times `weight_decay`; with `cautious_decay`, those that the step moves towards 0.
+
+    "Cautious Weight Decay" (Chen et al. 2025). `directions` are subtracted in the step.
+    """
+    share = group["lr"] * group["weight_decay"]
+    if not share:
+        return
+    if not group["cautious_decay"]:
+        torch._foreach_mul_(list(parameters), 1 - share)
+        return
+    for parameter, direction in zip(parameters, directions, strict=True):
+        parameter.sub_(parameter * (direction * parameter >= 0), alpha=share)
 
 
 def step_groups(

@@ -59,7 +59,11 @@ def test_every_component_learns_one_batch(slot: str, name: str, final_loss: Call
     assert final_loss(f"{slot}={name}") < 0.05
 
 
-@pytest.mark.parametrize("overrides", [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all")])
+@pytest.mark.parametrize(
+    "overrides",
+    [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all"), ("optimizer={name: muon, lr: 3e-3}",)],
+    ids=" ".join,
+)
 def test_a_model_with_one_changed_option_learns_one_batch(
     overrides: tuple[str, ...], final_loss: Callable[..., float]
 ) -> None:

@@ -24,6 +24,7 @@ FILES = (
     "objective_references",
     "pair_references",
     "data_references",
+    "optimizer_references",
 )
 QUICK: dict[str, set[str]] = {  # components of slots whose comparisons take seconds; the others are slow tests
     "attention": {"conv", "dot", "uniform"},
@@ -57,7 +58,8 @@ def adamw(optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: 
         direction = mean / (1 - options["beta1"] ** step)
         direction = direction / ((square / (1 - options["beta2"] ** step)).sqrt() + options["eps"])
         decay = options["weight_decay"] if weight.ndim > 1 else 0.0
-        weight = weight - options["lr"] * (direction + decay * weight)
+        decays = not options["cautious_decay"] or direction.sign() * weight.sign() >= 0
+        weight = weight - options["lr"] * (direction + decay * weight * decays)
     return weight
 
 

@@ -1,0 +1,96 @@
+"""Readable optimizers with a rule for hidden matrices: the steps of one tensor at a time."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paribus import ParameterInfo
+
+Options = Mapping[str, Any]
+
+
+def adamw_of_the_rest(
+    weight: Tensor, gradients: Sequence[Tensor], options: Options, factors: Sequence[float]
+) -> Tensor:
+    own = {name: options[name] if value is None else value for name, value in options["adamw"].items()}
+    mean = square = torch.zeros_like(weight)
+    for step, (gradient, factor) in enumerate(zip(gradients, factors, strict=True), start=1):
+        mean = own["beta1"] * mean + (1 - own["beta1"]) * gradient
+        square = own["beta2"] * square + (1 - own["beta2"]) * gradient**2
+        root = (square / (1 - own["beta2"] ** step)).sqrt() + own["eps"]
+        direction = mean / (1 - own["beta1"] ** step) / root
+        decay = own["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = decayed(weight, direction, factor * own["lr"] * decay, options) - factor * own["lr"] * direction
+    return weight
+
+
+def decayed(weight: Tensor, direction: Tensor, share: float, options: Options) -> Tensor:
+    if not options["cautious_decay"]:
+        return weight - share * weight
+    return torch.where(direction.sign() * weight.sign() >= 0, weight - share * weight, weight)
+
+
+def orthogonal(matrices: Tensor, options: Options) -> Tensor:
+    """(…, O, I) -> (…, O, I): the polynomial of the iterations, of singular values; in bfloat16, by torch's products."""
+    steps, (a, b, c) = options["newton_schulz"]["steps"], (3.4445, -4.7750, 2.0315)
+    if not options["newton_schulz"]["bfloat16"]:
+        u, s, v = torch.linalg.svd(matrices, full_matrices=False)
+        s = s / s.norm(dim=-1, keepdim=True)
+        for _ in range(steps):
+            s = a * s + b * s**3 + c * s**5
+        return u * s.unsqueeze(-2) @ v
+    is_tall, add_product = matrices.shape[-2] > matrices.shape[-1], torch.baddbmm if matrices.ndim > 2 else torch.addmm
+    x = matrices.bfloat16().mT if is_tall else matrices.bfloat16()
+    x = x / x.norm(dim=(-2, -1), keepdim=True)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = add_product(x, add_product(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if is_tall else x).to(matrices.dtype)
+
+
+def momenta(gradients: Sequence[Tensor], options: Options) -> list[Tensor]:
+    mean, share, momenta = torch.zeros_like(gradients[0]), options["momentum"], list[Tensor]()
+    for gradient in gradients:
+        mean = mean.lerp(gradient, 1 - share)  # rounded as there: bfloat16 makes more of another last digit
+        momenta.append(gradient.lerp(mean, share) if options["nesterov"] else mean)
+    return momenta
+
+
+Directions = Callable[[Sequence[Tensor], Options], list[Tensor]]
+
+
+def muon_directions(gradients: Sequence[Tensor], options: Options) -> list[Tensor]:
+    rows, columns = gradients[0].shape[-2:]
+    scale = (
+        0.2 * math.sqrt(max(rows, columns)) if options["scale"] == "match-rms" else math.sqrt(max(1, rows / columns))
+    )
+    return [scale * orthogonal(momentum, options) for momentum in momenta(gradients, options)]
+
+
+def with_hidden_matrices(directions: Directions) -> Callable[..., Tensor]:
+    """Return the reference of an optimizer that steps in these directions for each hidden matrix."""
+
+    def reference(
+        optimizer: Any,
+        weight: Tensor,
+        gradients: Sequence[Tensor],
+        options: Options,
+        factors: Sequence[float],
+        about: ParameterInfo,
+    ) -> Tensor:
+        if about.role in ("embedding", "bias"):
+            return adamw_of_the_rest(weight, gradients, options, factors)
+        for direction, factor in zip(directions(gradients, options), factors, strict=True):
+            rate = factor * options["lr"]
+            weight = decayed(weight, direction, rate * options["weight_decay"], options) - rate * direction
+        return weight
+
+    return reference
+
+
+REFERENCES = {
+    "optimizer.muon": with_hidden_matrices(muon_directions),
+}
