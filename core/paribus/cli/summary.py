@@ -120,6 +120,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
         "float32": _float32_reasons(plain, model, registry),
         "teacher": _teacher(plain, registry),
         "frozen_parameters": _frozen(plain, model),
+        "optimizer": _optimizer_groups(plain, model, registry),
         "lines": [line._asdict() for line in counted.lines],
         "spec": plain,
     }
@@ -170,6 +171,48 @@ def _frozen(spec: Mapping[str, Any], model: ModelParts) -> int:
     return count_parameters(children) - count_parameters(children, untrained_parameters(model, spec.get("freeze")))
 
 
+def _optimizer_groups(spec: Mapping[str, Any], model: ModelParts, registry: Registry) -> list[dict[str, Any]]:
+    """Return the groups of trained tensors that the optimizer forms: their rule, roles, learning rate and decay."""
+    from torch import nn
+
+    from paribus.assembly.components import make
+    from paribus.assembly.freezing import untrained_parameters
+    from paribus.models.optimizer_schedule import trained_tensors
+    from paribus.slots.optimizer import Optimizer
+
+    frozen = untrained_parameters(model, spec.get("freeze"))
+    tensors = [each for each in trained_tensors(nn.ModuleDict(model.children())) if each.about.path not in frozen]
+    roles = {id(tensor.parameter): tensor.about.role for tensor in tensors}
+    groups = make(registry, "optimizer", spec["optimizer"], kind=Optimizer).build(tensors).param_groups
+    return [
+        {
+            "rule": group.get("rule", spec["optimizer"]["name"]),
+            "roles": list(dict.fromkeys(roles[id(parameter)] for parameter in group["params"])),
+            "tensors": len(group["params"]),
+            "parameters": sum(parameter.numel() for parameter in group["params"]),
+            "lr": group["lr"],
+            "weight_decay": group.get("weight_decay", 0.0),
+        }
+        for group in groups
+        if group["params"]
+    ]
+
+
+def _optimizer_table(side: str, summary: Mapping[str, Any]) -> list[str]:
+    """Return a row for each group of tensors with a rule, learning rate and weight decay of its own."""
+    rows = [[f"optimizer{side}", "tensors", "parameters", "lr", "decay", "roles"]]
+    for group in summary["optimizer"]:
+        numbers = [
+            f"{group['tensors']:,}",
+            f"{group['parameters']:,}",
+            f"{group['lr']:g}",
+            f"{group['weight_decay']:g}",
+        ]
+        rows.append([group["rule"], *numbers, ", ".join(group["roles"])])
+    aligned = _aligned([row[:-1] for row in rows])
+    return table([[*cells, row[-1]] for cells, row in zip(aligned, rows, strict=True)])
+
+
 def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | None, index: Index) -> list[str]:
     summaries = [left_summary] if right_summary is None else [left_summary, right_summary]
     paths = list(dict.fromkeys(line["path"] for summary in summaries for line in summary["lines"]))
@@ -178,6 +221,8 @@ def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | N
         rows.append(["change", *_changes(left_summary, right_summary)])
     lines = [line for summary in summaries if summary["about"] for line in (*wrapped(summary["about"]), "")]
     lines += [*table([[*row, ""] for row in _aligned(rows)]), ""]
+    for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
+        lines += [*_optimizer_table(side, summary), ""]
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         lines += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
         for name, reason in summary["float32"].items():

@@ -54,6 +54,20 @@ def test_the_published_size_is_printed_above_the_counts(capsys: pytest.CaptureFi
     assert "336,226,108" in text
 
 
+def test_the_rule_of_each_tensor_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt-tiny", "optimizer={name: muon, lr: 0.02, weight_decay: 0.2, adamw: {lr: 0.003, weight_decay: 0.1}}"]
+    groups = summary(capsys, *words, "freeze.paths=[body.position]")["optimizer"]
+    assert [(group["rule"], group["lr"], group["weight_decay"]) for group in groups] == [
+        ("muon", 0.02, 0.2),
+        ("adamw", 0.003, 0.1),
+        ("adamw", 0.003, 0.0),
+    ]
+    assert [group["roles"] for group in groups[1:]] == [["embedding"], ["bias", "gain"]]
+    assert groups[1]["tensors"] == 1
+    assert main(["summary", *words]) == 0
+    assert "muon            12      98,304   0.02    0.2  query, key, value, residual, inner" in capsys.readouterr().out
+
+
 @pytest.mark.thorough
 def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     document = summary(capsys, "seq2seq-tiny")

@@ -34,7 +34,7 @@ def decayed(weight: Tensor, direction: Tensor, share: float, options: Options) -
 
 
 def orthogonal(matrices: Tensor, options: Options) -> Tensor:
-    """(…, O, I) -> (…, O, I): the polynomial of the iterations, of singular values; in bfloat16, by torch's products."""
+    """(…, O, I) -> (…, O, I): the polynomial of the iterations, of singular values; in bfloat16, torch's products."""
     steps, (a, b, c) = options["newton_schulz"]["steps"], (3.4445, -4.7750, 2.0315)
     if not options["newton_schulz"]["bfloat16"]:
         u, s, v = torch.linalg.svd(matrices, full_matrices=False)
