@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, final
 import torch
 
 from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
-from paribus_optim.parameter_groups import decay_groups
 
 
 @final
@@ -34,5 +33,7 @@ class Adadelta(Optimizer):
         self.eps = eps
 
     def build(self, tensors: Sequence[TrainedTensor]) -> torch.optim.Optimizer:
-        groups = decay_groups(tensors, 0.0)
+        matrices = [tensor.parameter for tensor in tensors if tensor.is_matrix]
+        vectors = [tensor.parameter for tensor in tensors if not tensor.is_matrix]
+        groups = [{"params": matrices}, {"params": vectors}]
         return torch.optim.Adadelta(groups, lr=self.lr, rho=self.rho, eps=self.eps, foreach=True)

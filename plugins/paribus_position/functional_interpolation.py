@@ -26,7 +26,7 @@ class FunctionalInterpolation(Position):
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "owner": "stack"}
     roles: ClassVar[Mapping[str, Role]] = {
-        "inner": "vector",
+        "inner": "weight",
         "outer.weight": "weight",
         "curvature": "gain",
         "threshold": "gain",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from paribus import ConstantTensor, Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape
+from paribus import ConstantTensor, Cost, Load, Pair, Position, PositionTraits, Range, Shape
 from paribus_position.position_cache import PositionCache, materialise
 
 
@@ -129,8 +128,6 @@ class TransformerXL(Position):
 class QueryBiases(nn.Module):
     """Biases of every query: u for keys, v for distances, w for segments."""
 
-    roles: ClassVar[Mapping[str, Role]] = dict.fromkeys(("key", "distance", "segment"), "vector")
-
     def __init__(self, shape: Shape, *, segments: bool) -> None:
         super().__init__()
         self.key, self.distance = (nn.Parameter(torch.empty(shape.heads, shape.head_width)) for _ in "uv")
@@ -140,8 +137,6 @@ class QueryBiases(nn.Module):
 @final
 class LayerProjection(nn.Module):
     """Parameters of one layer: the projection of sines and cosines, and its own biases and segment vectors."""
-
-    roles: ClassVar[Mapping[str, Role]] = {"segments": "vector"}
 
     def __init__(self, shape: Shape, waves: int, *, untied: bool, segments: bool) -> None:
         super().__init__()

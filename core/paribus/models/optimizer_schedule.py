@@ -38,7 +38,8 @@ def trained_tensors(model: nn.Module) -> list[TrainedTensor]:
     described = parameter_info(model)
     paths: dict[int, list[str]] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
-        paths.setdefault(id(parameter), []).append(path)
+        if path in described:  # a module that layers share is described by its first path
+            paths.setdefault(id(parameter), []).append(path)
     tensors: list[TrainedTensor] = []
     for parameter in model.parameters():
         if parameter.requires_grad:

@@ -261,6 +261,11 @@ def test_hidden_matrices_are_those_of_stacks_without_tables_and_heads(assemble: 
     assert tables["embedding.head.weight"] == "head"
 
 
+def test_layers_that_share_parameters_are_trained_once(assemble: Assemble) -> None:
+    model = assemble("gpt-tiny", "dims.groups=1")
+    assert [tensor.parameter for tensor in trained_tensors(model)] == list(model.parameters())
+
+
 def test_a_tied_table_is_one_tensor_and_a_table() -> None:
     table, head = nn.Embedding(4, 3), nn.Linear(3, 4, bias=False)
     head.weight = table.weight
