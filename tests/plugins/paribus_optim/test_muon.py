@@ -57,7 +57,7 @@ def test_a_stack_of_matrices_is_trained_as_its_matrices() -> None:
     for parameter, gradient in zip(parameters, [start.cos(), *start.cos()], strict=True):
         parameter.grad = gradient
     optimizer.step()
-    torch.testing.assert_close(parameters[0], torch.stack(parameters[1:]), rtol=0, atol=1e-3)
+    torch.testing.assert_close(parameters[0], torch.stack([*parameters[1:]]), rtol=0, atol=1e-3)
 
 
 def test_the_schedule_multiplies_the_rate_of_each_rule() -> None:

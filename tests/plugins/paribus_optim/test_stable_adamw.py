@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_it_is_adamw_for_gradients_that_do_not_grow(
         for place, step_gradients in enumerate(gradients):
             for gradient in step_gradients:
                 gradient.copy_(torch.full_like(gradient, 0.5**place))
-    options = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
+    options: dict[str, Any] = {"lr": LR, "beta1": BETA1, "beta2": BETA2, "eps": 1e-12, "weight_decay": DECAY}
     pairs = zip(take_steps(StableAdamW(**options)), take_steps(AdamW(**options)), strict=True)
     same = [torch.allclose(left, changed, rtol=0, atol=1e-12) for left, changed in pairs]
     assert same == [not surprising] * 3
