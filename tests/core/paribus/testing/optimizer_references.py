@@ -41,7 +41,8 @@ def orthogonal(matrices: Tensor, options: Options) -> Tensor:
         s = s / s.norm(dim=-1, keepdim=True)
         for _ in range(steps):
             s = a * s + b * s**3 + c * s**5
-        return u * s.unsqueeze(-2) @ v
+        product: Tensor = u * s.unsqueeze(-2) @ v
+        return product
     is_tall, add_product = matrices.shape[-2] > matrices.shape[-1], torch.baddbmm if matrices.ndim > 2 else torch.addmm
     x = matrices.bfloat16().mT if is_tall else matrices.bfloat16()
     x = x / x.norm(dim=(-2, -1), keepdim=True)
@@ -91,6 +92,52 @@ def with_hidden_matrices(directions: Directions) -> Callable[..., Tensor]:
     return reference
 
 
+def normuon_directions(gradients: Sequence[Tensor], options: Options) -> list[Tensor]:
+    square, directions = torch.zeros_like(gradients[0][..., :1]), list[Tensor]()
+    for momentum in momenta(gradients, options):
+        direction = orthogonal(momentum, options)
+        square = options["beta2"] * square + (1 - options["beta2"]) * direction.square().mean(-1, keepdim=True)
+        direction = direction / square.sqrt()
+        directions.append(0.2 * direction / direction.square().mean((-2, -1), keepdim=True).sqrt())
+    return directions
+
+
+def lion(
+    optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Options, factors: Sequence[float]
+) -> Tensor:
+    mean = torch.zeros_like(weight)
+    for gradient, factor in zip(gradients, factors, strict=True):
+        direction = (options["beta1"] * mean + (1 - options["beta1"]) * gradient).sign()
+        rate, decay = factor * options["lr"], options["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = decayed(weight, direction, rate * decay, options) - rate * direction
+        mean = options["beta2"] * mean + (1 - options["beta2"]) * gradient
+    return weight
+
+
+def ademamix(
+    optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Options, factors: Sequence[float]
+) -> Tensor:
+    """Algorithm 1 of Pagliardini et al. 2024; the decay rises so that its half-life is linear in the step."""
+    mean = square = slow = torch.zeros_like(weight)
+    alpha, beta1, beta2, beta3 = (options[name] for name in ("alpha", "beta1", "beta2", "beta3"))
+    for step, (gradient, factor) in enumerate(zip(gradients, factors, strict=True), start=1):
+        progress = min(1.0, step / options["warmup"]) if options["warmup"] else 1.0
+        inverse = (
+            (1 - progress) / math.log(max(beta1, 1e-8)) + progress / math.log(beta3)
+            if progress < 1
+            else 1 / math.log(beta3)
+        )
+        decay = min(beta3, math.exp(1 / inverse))
+        mean, square = beta1 * mean + (1 - beta1) * gradient, beta2 * square + (1 - beta2) * gradient**2
+        slow = decay * slow + (1 - decay) * gradient
+        root = (square / (1 - beta2**step)).sqrt() + options["eps"]
+        direction = (mean / (1 - beta1**step) + progress * alpha * slow) / root
+        share = options["weight_decay"] if weight.ndim > 1 else 0.0
+        weight = weight - factor * options["lr"] * (direction + share * weight)
+    return weight
+
+
 REFERENCES = {
+    "optimizer.normuon": with_hidden_matrices(normuon_directions),
     "optimizer.muon": with_hidden_matrices(muon_directions),
 }
