@@ -13,6 +13,7 @@ from paribus_optim.constant import Constant as constant
 from paribus_optim.halved import Halved as halved
 from paribus_optim.inverse_sqrt import InverseSqrt as inverse_sqrt
 from paribus_optim.layer_adaptive_moments import LayerAdaptiveMoments as lamb
+from paribus_optim.lion import Lion as lion
 from paribus_optim.muon import Muon as muon
 from paribus_optim.normuon import NorMuon as normuon
 from paribus_optim.polynomial import Polynomial as polynomial
