@@ -9,6 +9,7 @@ from paribus_optim.adadelta import Adadelta as adadelta
 from paribus_optim.adafactor import Adafactor as adafactor
 from paribus_optim.adagrad import Adagrad as adagrad
 from paribus_optim.adamw import AdamW as adamw
+from paribus_optim.ademamix import AdEMAMix as ademamix
 from paribus_optim.constant import Constant as constant
 from paribus_optim.halved import Halved as halved
 from paribus_optim.inverse_sqrt import InverseSqrt as inverse_sqrt

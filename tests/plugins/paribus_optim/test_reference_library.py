@@ -14,6 +14,7 @@ pytest.importorskip("pytorch_optimizer")
 SHAPES: dict[Role, tuple[int, ...]] = {"weight": (8, 12), "embedding": (7, 4), "bias": (5,)}
 DECAY = 0.3
 OWN: dict[str, dict[str, Any]] = {
+    "ademamix": {"beta1": 0.8, "beta2": 0.9, "beta3": 0.99, "alpha": 3.0, "warmup": 4},
     "lion": {"beta1": 0.8, "beta2": 0.95},
     "normuon": {"momentum": 0.9, "beta2": 0.8},
 }

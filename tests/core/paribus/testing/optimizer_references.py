@@ -138,6 +138,7 @@ def ademamix(
 
 
 REFERENCES = {
+    "optimizer.ademamix": ademamix,
     "optimizer.lion": lion,
     "optimizer.normuon": with_hidden_matrices(normuon_directions),
     "optimizer.muon": with_hidden_matrices(muon_directions),
