@@ -268,7 +268,7 @@ def compare_values(
     *,
     metric: str = "",
     baseline: str = "",
-    better: Better = "lower",
+    better: Better | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
     open_ended: bool = False,
@@ -280,6 +280,7 @@ def compare_values(
     `values` is a CSV, TSV or JSON-lines file, a data frame, or a list of rows, with the columns `variant`, `seed` and
     `metric`; or a mapping from variants to their values, by seed or in the order of the seeds. The baseline is the
     variant of this name: by default `baseline`, or else the first one. A value that is not finite is a diverged trial.
+    Lower values are better by default; for a metric such as accuracy, `better` must be given.
     With `open_ended`, the verdicts hold at every number of seeds, so seeds may be added; their intervals are wider.
     """
     table = compare_numbers(

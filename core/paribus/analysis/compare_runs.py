@@ -38,8 +38,8 @@ from paribus.errors import NotComparableError, Problem, SpecError, closest_match
 from paribus.specs.diff import differences
 from paribus.specs.program_spec import is_program
 from paribus.studies.designs import BASELINE
+from paribus.studies.metric_direction import direction, direction_message
 
-LOWER_IS_BETTER: Final = ("loss", "perplexity", "bits-per-byte")  # last parts of metrics that need no direction
 IDENTICAL: Final = "the same, to the bit"
 
 
@@ -161,13 +161,12 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
                 suggestion=suggestion,
             )
         )
-    if not better and name.rpartition("/")[2] in LOWER_IS_BETTER:
-        better = "lower"
-    if better not in ("lower", "higher"):
-        message = f"the direction of `{name}` is not known"
+    known = direction(name, better or None) if better in ("", "lower", "higher") else None
+    if known is None:
+        message = f"`{better}` is no direction" if better else direction_message(name)
         valid = f"`{name}:lower`, `{name}:higher`"
         raise SpecError(Problem(code="unknown-metric", path="--metric", message=message, valid=valid))
-    return name, "higher" if better == "higher" else "lower"
+    return name, known
 
 
 def _order(item: tuple[Key, Pair]) -> tuple[bool, str, int]:

@@ -23,6 +23,7 @@ from paribus.analysis.table import Row, Table, verdict_fields
 from paribus.analysis.value_rows import ValueSource, ValueTable, read_values
 from paribus.analysis.verdicts import Better, PairedDifferences, Verdict, decide
 from paribus.errors import Problem, SpecError, closest_match, join_names
+from paribus.studies.metric_direction import direction, direction_message
 
 UNCERTIFIED: Final = (
     "Not certified: these are numbers only. Whether the trials of a pair had the same data, initial weights, budget "
@@ -63,14 +64,17 @@ def compare_values(
     *,
     metric: str = "",
     baseline: str = "",
-    better: Better = "lower",
+    better: Better | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
     open_ended: bool = False,
 ) -> Table:
     """Return the verdict table of numbers, as `paribus.compare_values` describes."""
-    _check(better, margin, alpha)
     table = read_values(values, metric)
+    better = better or direction(table.metric)
+    if better is None:
+        raise _error("missing", direction_message(table.metric), "`better` (`--better`): higher, or lower")
+    _check(better, margin, alpha)
     base_name = _baseline(table, baseline)
     variants = {name: by_seed for name, by_seed in table.values.items() if name != base_name}
     if not variants:

@@ -19,7 +19,7 @@ from paribus.errors import NotComparableError, Problem
     "--metric",
     default="",
     metavar="NAME",
-    help="Metric that is compared: NAME, or NAME:higher if higher is better; default: the loss.",
+    help="Metric that is compared: NAME, NAME:higher or NAME:lower; default: the loss.",
 )
 @across_machines_option
 @strict_option

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--metric", default="", metavar="COLUMN", help="Column of the metric; default: `value`, or the only one.")
 @click.option("--baseline", default="", metavar="VARIANT", help="Default: `baseline`, or the first variant.")
 @click.option(
-    "--better", type=click.Choice(["lower", "higher"]), default="lower", show_default=True, help="Better values."
+    "--better",
+    type=click.Choice(["lower", "higher"]),
+    help="Better values; default: lower, and required for a name such as accuracy.",
 )
 @click.option("--margin", type=float, help="Difference that is negligible; default: none.")
 @click.option("--open-ended", is_flag=True, help="Verdicts hold at every number of seeds, so seeds may be added.")
@@ -39,7 +41,7 @@ def verb(
     file: Path,
     metric: str,
     baseline: str,
-    better: Better,
+    better: Better | None,
     margin: float | None,
     open_ended: bool,
     page: Path | None,

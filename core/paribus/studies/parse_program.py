@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from paribus.specs.tree import Keys, Tree, copy_values, get_path, value_text
 from paribus.specs.values import Validator
 from paribus.studies.parse_options import Worth, parse_worth
 from paribus.studies.study_keys import Metric, ProgramKeys
+from paribus.studies.task_metrics import check_direction
 
 
 def parse_program(validator: Validator, keys: ProgramKeys, varied: Sequence[tuple[Keys, str]]) -> dict[str, Any]:
@@ -96,9 +97,13 @@ def parse_program_worth(validator: Validator, keys: ProgramKeys, varied: Sequenc
     return Worth(factors, option) if factors else None
 
 
-def program_metric(keys: ProgramKeys) -> Metric:
-    """Return the metric of a program as that of a study; nobody knows a loss that its models must beat."""
+def program_metric(validator: Validator, keys: ProgramKeys, given: Collection[str]) -> Metric:
+    """Return the metric of a program as that of a study; nobody knows a loss that its models must beat.
+
+    `given` are the keys of the block `metric` in the file.
+    """
     metric = keys.metric
+    check_direction(validator, metric.name, given)
     return Metric(name=metric.name, better=metric.better, margin=metric.margin, last=metric.last)
 
 

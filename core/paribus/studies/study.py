@@ -204,7 +204,7 @@ def _read_program_study(name: str, validator: Validator, data: Mapping[str, Any]
         seeds=seeds,
         budget={},
         match=None,
-        metric=program_metric(keys),
+        metric=program_metric(validator, keys, data.get("metric") or {}),
         launcher=keys.launcher,
         timeout=keys.timeout,
         exclude=parse_exclusions(validator, keys),

@@ -43,7 +43,7 @@ class Metric:
     """The metric of the verdict."""
 
     name: Annotated[str, "metric of the verdict", Pattern(*METRIC), Example("val/mlm/loss")]
-    better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
+    better: Annotated[Literal["lower", "higher"], "better values; required for a name such as accuracy"] = "lower"
     margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
     last: Annotated[int, LAST, Range(1, MAX_LAST), Example(5)] = 1
     unlearned: Annotated[bool, "judge models that do not beat the unigram baseline"] = False
@@ -149,7 +149,7 @@ class ProgramMetric:
     name: Annotated[str, "metric of the verdict, as the program names it", Example("val_loss")]
     from_: Annotated[str, "where the program writes it", Example("metrics.jsonl")]
     pattern: Annotated[str, "of a printed line, with a group for the value", Example("val loss ([0-9.]+)")] = ""
-    better: Annotated[Literal["lower", "higher"], "which of two values is better"] = "lower"
+    better: Annotated[Literal["lower", "higher"], "better values; required for a name such as accuracy"] = "lower"
     margin: Annotated[float | None, "a smaller difference does not matter", Range(above=0, below=MAX_NUMBER)] = None
     last: Annotated[int, LAST, Range(1, MAX_LAST), Example(5)] = 1
 

@@ -10,6 +10,7 @@ from paribus.errors import closest_match, join_names
 from paribus.schema import Pattern
 from paribus.specs.tree import Keys, value_text
 from paribus.specs.values import Validator, limit_message
+from paribus.studies.metric_direction import direction, direction_message
 from paribus.studies.stages import Stage, parse_metric_stage
 from paribus.studies.study_keys import METRIC, STUDY_OPTIONS, Metric, StudyKeys
 
@@ -35,6 +36,7 @@ def parse_metrics(
     """
     metric = keys.metric
     if metric.tasks is None:
+        check_direction(validator, metric.name, given)
         return (replace(metric, stage=parse_metric_stage(validator, metric, stages), task=""),)
     options = STUDY_OPTIONS["metric"].kind.options
     valid = next(option.example_text for option in options if option.name == "tasks")
@@ -53,7 +55,17 @@ def parse_metrics(
         if (stage := _stage_of(validator, metric, str(task), stages))
         for name in _names(validator, value, (*_KEYS, task))
     )
+    if silent := [it.name for it in metrics if direction(it.name) is None]:
+        check_direction(validator, silent[0], given)
     return metrics or (replace(metric, stage=stages[-1].name, tasks=None),)
+
+
+def check_direction(validator: Validator, name: str, given: Collection[str]) -> None:
+    """Report a metric of which higher values may be better if the block `metric` does not say which are."""
+    if "better" not in given and direction(name) is None:
+        validator.add_error(
+            "missing", ("metric", "better"), direction_message(name), "better: higher, or better: lower"
+        )
 
 
 def _stage_of(validator: Validator, metric: Metric, task: str, stages: Sequence[Stage]) -> str:

@@ -93,6 +93,12 @@ def test_higher_may_be_better_and_the_baseline_is_chosen() -> None:
     assert paribus.compare_values({"a": [1, 2], "baseline": [1, 3]}).baseline.variant == "baseline"
 
 
+def test_numbers_named_accuracy_need_a_direction() -> None:
+    with raises_problem(SpecError, "missing", "acc", "higher"):
+        paribus.compare_values(VALUES, metric="acc")
+    assert paribus.compare_values(VALUES, metric="acc", better="higher").better == "higher"
+
+
 def test_numbers_are_never_certified() -> None:
     table = paribus.compare_values(VALUES, margin=0.01)
     text = " ".join(str(table).split())

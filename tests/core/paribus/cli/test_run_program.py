@@ -336,6 +336,7 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
         ({"inputs": ["data"]}, "there is no `data`"),
         ({"metric": {"name": "loss", "from": "m.txt"}}, "`m.txt` has no known format"),
         ({"metric": "loss"}, "metric"),
+        ({"metric": {"name": "acc", "from": "m.json"}}, "metric.better (study.yaml:1)"),
         ({"program": 3}, "program"),
         ({"vary": {"lr": []}}, "expected a list of values"),
         ({"effects": {"lr": "budget"}}, "`lr` is not varied"),

@@ -85,7 +85,7 @@ ACCEPTED = [
     "{one: {data.batch: 2}, two: {budget: {steps: 1}}}}}\nvary: {finetune.one.optimizer.lr: [0.1]}\n"
     "metric: {name: val/mlm/loss, stage: finetune, task: two}",
     "stages: {pretrain: {objective: mlm}, finetune: {tasks: {one: {}, two: {}}}}\n"
-    "metric: {tasks: {one: val/mlm/loss, two: [val/mlm/loss, val/mlm/accuracy]}}",
+    "metric: {tasks: {one: val/mlm/loss, two: [val/mlm/loss, val/mlm/accuracy]}, better: higher}",
 ]
 REFUSED = [
     "sedes: 3",

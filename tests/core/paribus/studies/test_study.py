@@ -100,6 +100,7 @@ FAULTS = [
     ("match without a knob", "match: {on: params}", "missing", ("match.by", "feedforward.expand")),
     ("unknown key of match", "match: {on: params, by: feedforward.expand, bye: 1}", "unknown-key", ("match.bye", "by")),
     ("metric without a name", "metric: {margin: 1}", "missing", ("metric.name", "val/<objective>/<name>")),
+    ("metric without a direction", "metric: {name: val/mlm/accuracy}", "missing", ("metric.better", "better: higher")),
     ("metric of a wrong form", "metric: loss", "bad-name", ("metric.name", "loss", "val/<objective>/<name>")),
     (
         "unknown key of metric",

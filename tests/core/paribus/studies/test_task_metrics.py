@@ -27,7 +27,11 @@ STUDY: dict[str, Any] = {
         "pretrain": {"objective": ["mlm", "nsp"], "budget": {"steps": 6}},
         "finetune": {"budget": {"steps": 4}, "tasks": TASKS},
     },
-    "metric": {"tasks": {"order": "val/sop/accuracy", "next": ["val/nsp/accuracy", "val/nsp/loss"]}, "margin": 0.1},
+    "metric": {
+        "tasks": {"order": "val/sop/accuracy", "next": ["val/nsp/accuracy", "val/nsp/loss"]},
+        "better": "higher",
+        "margin": 0.1,
+    },
 }
 
 
