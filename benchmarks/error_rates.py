@@ -101,7 +101,7 @@ def sign_flip(x: Values) -> Values:
 
 
 def outlying(x: Values) -> NDArray[np.bool_]:
-    """Samples with an outlier, as `paribus.analysis.outliers.outliers`."""
+    """Samples with an outlier, as `paribus.analysis.outliers.outliers` of differences of which none are equal."""
     skewness, score = cutoffs(x.shape[-1])
     deviations = abs(x - np.median(x, -1, keepdims=True))
     centred = x - x.mean(-1, keepdims=True)
@@ -392,7 +392,8 @@ TEXT_OUTLIERS: Final = """\
 ## Outliers
 
 Percentages of variants with an outlier among their differences, for 5, 8 and 12 seeds. For normal noise these are
-false alarms.
+false alarms. Equal differences, as of an accuracy, are first spread over the step of the metric; accuracies of 50 to
+500 examples then have 0.0 to 1.9 % false alarms at 4, 5 and 8 seeds, where they had up to 11.9 %.
 """
 
 TEXT_COVERAGE: Final = """\

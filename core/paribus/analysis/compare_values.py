@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
@@ -45,7 +46,7 @@ def verdict(
 
     `paribus.verdict([2.41, 2.44, 2.40], [2.38, 2.40, 2.37], margin=0.01).text`
 
-    A value that is not finite is a diverged trial. With `open_ended`, the verdict holds at every number of values, so
+    A value that is not finite is a diverged trial. Outliers are named by their index in the lists, from 0. With `open_ended`, the verdict holds at every number of values, so
     more may be added after it was seen; its interval is wider. Several variants are compared by `compare_values`, which
     corrects their verdicts together.
     """
@@ -54,9 +55,8 @@ def verdict(
         raise SpecError(Problem(code="unpaired", message=message, valid="a value of both for each seed"))
     sides = ({seed: float(value) for seed, value in enumerate(side)} for side in (baseline, variant))
     _check(better, margin, alpha)
-    return decide({"variant": _differences(*sides, open_ended=open_ended)}, better=better, margin=margin, alpha=alpha)[
-        "variant"
-    ]
+    paired = replace(_differences(*sides, open_ended=open_ended), label="index")
+    return decide({"variant": paired}, better=better, margin=margin, alpha=alpha)["variant"]
 
 
 def compare_values(

@@ -41,23 +41,47 @@ CUTOFFS: Final = {
 def outliers(differences: Sequence[float]) -> tuple[int, ...]:
     """Return the indices of outliers: modified z-scores (Iglewicz and Hoaglin 1993) beyond a cutoff.
 
-    If only the skewness exceeds its cutoff, the outlier is the difference farthest from the median.
+    If only the skewness exceeds its cutoff, the outlier is the difference farthest from the median. Equal differences
+    are spread over the step of the metric before.
     """
     n = len(differences)
     if not MIN_PAIRS <= n <= MAX_PAIRS:
         return ()
-    skew_cutoff, score_cutoff = cutoffs(n)
-    center = _median(differences)
-    deviations = [abs(value - center) for value in differences]
-    largest, mad = max(deviations), _median(deviations)
-    is_constant = largest <= 1e-9 * max(map(abs, differences))  # up to rounding
-    if is_constant:
+    tolerance = 1e-9 * max(map(abs, differences))  # of rounding
+    if max(differences) - min(differences) <= tolerance:
         return ()
-    if mad and MAD_TO_SD * largest / mad > score_cutoff:
+    skew_cutoff, score_cutoff = cutoffs(n)
+    spread = _spread_ties(differences, tolerance)
+    center = _median(spread)
+    deviations = [abs(value - center) for value in differences]
+    largest, mad = max(deviations), _median([abs(value - center) for value in spread])
+    if MAD_TO_SD * largest / mad > score_cutoff:
         return tuple(index for index, value in enumerate(deviations) if MAD_TO_SD * value / mad > score_cutoff)
-    if abs(_skewness([(value - center) / largest for value in differences])) > skew_cutoff:
-        return (deviations.index(largest),)
+    if abs(_skewness([(value - center) / largest for value in spread])) > skew_cutoff:
+        farthest = differences[deviations.index(largest)]
+        return tuple(index for index, value in enumerate(differences) if abs(value - farthest) <= tolerance)
     return ()
+
+
+def _spread_ties(differences: Sequence[float], tolerance: float) -> list[float]:
+    """Return the sorted differences, with equal ones spread evenly over the step of the metric.
+
+    The cutoffs are of continuous differences, which are never equal. Equal ones are those of a metric with a step, such
+    as an accuracy. The step is at most the smallest distance between two differences, or from 0.
+    """
+    groups: list[list[float]] = []
+    for value in sorted(differences):
+        if groups and value - groups[-1][-1] <= tolerance:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    if len(groups) == len(differences):
+        return sorted(differences)
+    levels = [group[0] for group in groups]
+    step = min([high - low for low, high in pairwise(levels)] + [abs(it) for it in levels if abs(it) > tolerance])
+    return [
+        value + step * ((2 * place + 1) / len(group) - 1) / 2 for group in groups for place, value in enumerate(group)
+    ]
 
 
 @lru_cache(maxsize=256)

@@ -28,7 +28,7 @@ def describe_verdict(
         baseline = f"baseline diverged {paired.baseline_diverged}/{paired.planned}" if paired.baseline_diverged else ""
         return ", ".join(filter(None, (variant, baseline)))
     if paired.outliers:
-        return f"{kind} (outlier: seed {join_names(map(str, paired.outliers), MAX_OUTLIERS)})"
+        return f"{kind} (outlier: {paired.label} {join_names(map(str, paired.outliers), MAX_OUTLIERS)})"
     if kind == "identical":
         return f"identical (in all {len(paired.differences)} pairs)"
     if kind != "inconclusive":

@@ -32,7 +32,7 @@ class PairedDifferences:
 
     `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline. A seed may be in
     both counts; a seed in either has no difference. The other planned seeds were not run yet, or on one side only.
-    `seeds` are the seeds of `differences`, by which outliers are named. With `open_ended`, tests hold at every number
+    `seeds` are the seeds of `differences`, by which outliers are named, after the word `label`. With `open_ended`, tests hold at every number
     of pairs at once, so pairs may be added after a verdict was seen.
     """
 
@@ -41,6 +41,7 @@ class PairedDifferences:
     planned: int
     baseline_diverged: int = 0
     seeds: tuple[int, ...] = ()
+    label: str = "seed"
     open_ended: bool = False
 
     def __post_init__(self) -> None:

@@ -93,6 +93,13 @@ def test_higher_may_be_better_and_the_baseline_is_chosen() -> None:
     assert paribus.compare_values({"a": [1, 2], "baseline": [1, 3]}).baseline.variant == "baseline"
 
 
+def test_outliers_are_named_by_index_or_by_seed() -> None:
+    baseline, variant = [1.0, 1.1, 1.2, 1.3, 1.4], [2.0, 2.11, 2.19, 9.0, 2.4]
+    assert "index 3" in paribus.verdict(baseline, variant).text
+    sides = {name: dict(enumerate(side, 10)) for name, side in (("a", baseline), ("b", variant))}
+    assert "seed 13" in paribus.compare_values(sides).rows[0].verdict
+
+
 def test_numbers_named_accuracy_need_a_direction() -> None:
     with raises_problem(SpecError, "missing", "acc", "higher"):
         paribus.compare_values(VALUES, metric="acc")

@@ -30,8 +30,10 @@ def test_normal_noise_has_an_outlier_in_about_one_of_sixty_samples(n: int) -> No
 
 @given(values=numbers, shift=st.integers(-4, 4), power=st.integers(-8, 8))
 def test_unit_sign_and_offset_do_not_matter(values: list[float], shift: int, power: int) -> None:
-    assert outliers([(value + shift) * 2.0**power for value in values]) == outliers(values)
+    assert outliers([value * 2.0**power for value in values]) == outliers(values)
     assert outliers([-value for value in values]) == outliers(values)
+    if len(set(values)) == len(values):  # equal differences show a step, and so does their distance from 0
+        assert outliers([value + shift for value in values]) == outliers(values)
 
 
 def test_a_failed_seed_is_named_and_equal_differences_have_none() -> None:
@@ -40,6 +42,21 @@ def test_a_failed_seed_is_named_and_equal_differences_have_none() -> None:
     assert outliers([0.5] * 7 + [0.5 + 1e-12]) == ()
     assert outliers((*FAILED, *FAILED[:3], -9.0)) == (3, 11)  # of two, neither hides the other
     assert outliers([float(value) for value in range(MAX_PAIRS + 1)]) == ()
+
+
+@pytest.mark.parametrize("n", [4, 5, 8])
+@pytest.mark.parametrize("examples", [50, 500])
+def test_an_accuracy_has_no_more_false_alarms_than_normal_noise(n: int, examples: int) -> None:
+    draw = random.Random(n)
+    changed = [round(draw.gauss(0, (examples / 20) ** 0.5)) / examples for _ in range(2000 * n)]
+    alarms = sum(bool(outliers([value + 0.02 for value in changed[at::2000]])) for at in range(2000))
+    assert alarms / 2000 <= 0.025
+
+
+def test_equal_differences_hide_no_failed_seed() -> None:
+    assert outliers([0.53 - 0.51, 0.52 - 0.50, 0.55 - 0.52, 0.52 - 0.50]) == ()
+    assert outliers([0.53 - 0.51, 0.52 - 0.50, 0.55 - 0.52, 0.52 - 0.50, -0.5]) == (4,)
+    assert outliers([0.02, 0.02, 0.02, -0.5]) == (3,)
 
 
 def test_cutoffs_between_two_simulated_numbers_lie_between_theirs() -> None:
