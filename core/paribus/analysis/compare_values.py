@@ -46,9 +46,9 @@ def verdict(
 
     `paribus.verdict([2.41, 2.44, 2.40], [2.38, 2.40, 2.37], margin=0.01).text`
 
-    A value that is not finite is a diverged trial. Outliers are named by their index in the lists, from 0. With `open_ended`, the verdict holds at every number of values, so
-    more may be added after it was seen; its interval is wider. Several variants are compared by `compare_values`, which
-    corrects their verdicts together.
+    A value that is not finite is a diverged trial. Outliers are named by their index in the lists, from 0. With
+    `open_ended`, the verdict holds at every number of values, so more may be added after it was seen; its interval is
+    wider. Several variants are compared by `compare_values`, which corrects their verdicts together.
     """
     if len(baseline) != len(variant):
         message = f"`baseline` has {len(baseline)} values, and `variant` has {len(variant)}"

@@ -32,8 +32,8 @@ class PairedDifferences:
 
     `diverged` counts the diverged trials of the variant, `baseline_diverged` those of the baseline. A seed may be in
     both counts; a seed in either has no difference. The other planned seeds were not run yet, or on one side only.
-    `seeds` are the seeds of `differences`, by which outliers are named, after the word `label`. With `open_ended`, tests hold at every number
-    of pairs at once, so pairs may be added after a verdict was seen.
+    `seeds` are the seeds of `differences`, by which outliers are named, after the word `label`. With `open_ended`,
+    tests hold at every number of pairs at once, so pairs may be added after a verdict was seen.
     """
 
     differences: tuple[float, ...]

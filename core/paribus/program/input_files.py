@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,11 @@ VERSION: Final = 1  # of how a program is run and measured: part of the identity
 SKIPPED: Final = frozenset({"__pycache__", ".git", ".hg", ".ipynb_checkpoints"})
 SCRIPTS: Final = frozenset({".py", ".sh", ".R", ".jl", ".js", ".pl", ".rb", ".lua"})
 BLOCK: Final = 1 << 20
+_MISSING: Final = re.compile(  # of Python; of a shell, awk and others: `cat: data/a.txt: No such file or directory`
+    r"No such file or directory: '([^'\n]+)'|No module named '([\w.]+)'"
+    r"|(?:^|[\s'`\"(])([^\s'`\"():]+)['`\")]*: No such file or directory",
+    re.MULTILINE,
+)
 LARGE: Final = 1 << 20  # bytes of a file whose digest is kept, by its size and times
 
 
@@ -69,6 +75,21 @@ def input_problems(inputs: Sequence[str], folder: Path) -> Iterator[tuple[int, s
             yield place, f"`{name}` is outside of {folder}", "a path below it, or an absolute one"
         elif not (folder / name).exists():
             yield place, f"there is no `{name}` in {folder}", "files and folders, relative to where the command runs"
+
+
+def unlisted_input(output: str, home: Path, work: Path, inputs: Sequence[str]) -> str:
+    """Return what to add to `inputs`, if the output of a program in `work` names a missing file that is in `home`."""
+    for names in _MISSING.findall(output):
+        name = next(filter(None, names))
+        for path in (Path(name), Path(*name.split(".")), Path(*name.split(".")).with_suffix(".py")):
+            with suppress(ValueError, OSError):
+                relative = Path(os.path.normpath((work / path).relative_to(work)))
+                places = [relative, *relative.parents][-2::-1]  # from the first folder to the file
+                place = next((place for place in places if not (work / place).exists()), None)
+                if place is not None and ".." not in place.parts and (home / relative).exists():
+                    listed = ", ".join([*inputs, str(place)])
+                    return f"`{place}` is in {home}, and is no input of the study; add `inputs: [{listed}]`"
+    return ""
 
 
 @final

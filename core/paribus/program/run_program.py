@@ -27,7 +27,7 @@ from paribus.evidence.provenance import processor_name, versions
 from paribus.models.parent_process import die_with_parent
 from paribus.program import witness
 from paribus.program.command import Command, Spec, command_of
-from paribus.program.input_files import input_names
+from paribus.program.input_files import input_names, unlisted_input
 from paribus.program.metric_files import OUTPUT, Point, printed_point, read_points
 from paribus.program.orphans import ATTEMPT, OrphanGuard
 from paribus.program.witness_file import WITNESS_FILE, read_witness
@@ -87,7 +87,7 @@ def run_program(spec: Spec, context: ProgramContext) -> dict[str, Any]:
     run = _Run(spec, command, context, folder)
     ended = run.wait()
     if ended.code != 0:
-        raise _failure(ended, spec)
+        raise _failure(ended, spec, home, folder)
     metric = spec[PROGRAM]["metric"]
     try:
         points = read_points(folder, metric["from"], metric["name"], run.points)
@@ -297,7 +297,7 @@ class _Run:
             self.context.on_step(point["step"], point[self.metric])
 
 
-def _failure(ended: _Ended, spec: Spec) -> ProgramFailedError:
+def _failure(ended: _Ended, spec: Spec, home: Path, work: Path) -> ProgramFailedError:
     """Return the error of a program that ended with a code other than 0, with its last line."""
     last = ended.last_lines[-1] if ended.last_lines else ""
     lines = "\n".join(ended.last_lines)
@@ -319,6 +319,8 @@ def _failure(ended: _Ended, spec: Spec) -> ProgramFailedError:
         hint = f"`{first}` is {shutil.which(first) or first}; activate the environment that has it, or give its path"
     if "No module named 'paribus'" in lines:
         hint += f"; a copy of {witness.__file__} beside the script works as well"
+    else:
+        hint = unlisted_input(lines, home, work.absolute(), spec[PROGRAM]["inputs"]) or hint
     text = f"the program {end}" + (f"; its last line was: {last}" if last else "; it printed nothing")
     is_memory = ended.code == -signal.SIGKILL or _OUT_OF_MEMORY.search(lines) is not None
     return ProgramFailedError(Problem(code="program-failed", message=text, hint=hint), out_of_memory=is_memory)

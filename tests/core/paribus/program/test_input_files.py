@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from paribus.program.input_files import ProgramCode, input_problems, missing_script, named_files
+from paribus.program.input_files import (
+    ProgramCode,
+    input_problems,
+    missing_script,
+    named_files,
+    unlisted_input,
+)
 
 FILES = {
     "train.py": "import model\nfrom lib.tools import scale\nprint(f'loss {scale(model.SIZE)}')\n",
@@ -115,3 +121,28 @@ def test_inputs_that_are_missing_or_outside_are_reported(folder: Path) -> None:
 )
 def test_the_script_of_a_command_must_be_there(folder: Path, command: str, name: str) -> None:
     assert missing_script(command, folder) == name
+
+
+@pytest.mark.parametrize(
+    ("output", "inputs"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'configurator.py'", "[a.txt, configurator.py]"),
+        ("No such file or directory: 'data/chars/train.bin'", "[a.txt, data]"),
+        ("No such file or directory: '{work}/src/tables.csv'", "[a.txt, src/tables.csv]"),
+        ("cat: data/chars/train.bin: No such file or directory", "[a.txt, data]"),
+        ("ModuleNotFoundError: No module named 'src.later'", "[a.txt, src/later.py]"),
+        ("No such file or directory: 'elsewhere.py'", ""),
+        ("No module named 'torch'", ""),
+    ],
+)
+def test_a_missing_file_that_is_in_the_folder_of_the_study_is_an_input(
+    tmp_path: Path, output: str, inputs: str
+) -> None:
+    for name in ("configurator.py", "data/chars/train.bin", "src/tables.csv", "src/later.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    work = tmp_path / "runs" / "mine" / "work"
+    (work / "src").mkdir(parents=True)
+    hint = unlisted_input(output.format(work=work), tmp_path, work, ["a.txt"])
+    assert hint.endswith(f"`inputs: {inputs}`" if inputs else "")
+    assert bool(hint) == bool(inputs)
