@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -121,11 +122,12 @@ class Witness:
         if "tensorflow" in sys.modules:
             sys.modules["tensorflow"].random.set_seed(seed)
 
-    def initialise(self, model: Any, seed: int, init: Callable[[Any], Any] | None = None) -> None:
+    def initialise(self, model: Any, seed: int, init: Callable[..., Any] | None = None) -> None:
         """Draw the weights of a `torch.nn.Module` anew, each module's from a generator of the seed and its name.
 
-        A module that is swapped then shifts the weights of no other one. `init(module)` draws the weights of one
-        module; by default it is the model's `_init_weights`, or else the `reset_parameters` of each module. A tensor
+        A module that is swapped then shifts the weights of no other one. `init(module)`, or `init(module, name)`, draws
+        the weights of one module, without those of its parts, whose turn comes before. By default it is the model's
+        `_init_weights`, or else the `reset_parameters` of each module. A tensor
         that it does not draw, or that the script had drawn at another scale, is an error. Afterwards the global
         generators are seeded, whatever the model has drawn from them.
         """
@@ -141,7 +143,7 @@ class Witness:
             for path, module in reversed(list(model.named_modules())):  # a module may set what its parts have drawn
                 name = _plain_name(f"{path}.").removesuffix(".")
                 self.seed_everything(int(hashlib.sha256(f"{seed} {name}".encode()).hexdigest()[:15], 16))
-                _draw(model, module, init)
+                _draw(model, module, name, init)
             for name, parameter in parameters.items():
                 _check_drawn(name, before[name], parameter)
         for parameter in flagged:
@@ -342,10 +344,12 @@ def _bytes(tensor: Any) -> bytes:
     return ctypes.string_at(tensor.data_ptr(), size) if size else b""
 
 
-def _draw(model: Any, module: Any, init: Callable[[Any], Any] | None) -> None:
+def _draw(model: Any, module: Any, name: str, init: Callable[..., Any] | None) -> None:
     """Draw the weights of one module."""
     draw = init or getattr(model, "_init_weights", None)
-    if draw is not None:
+    if init is not None and _takes_name(init):
+        init(module, name)
+    elif draw is not None:
         draw(module)
     elif next(module.parameters(recurse=False), None) is None:
         return  # one that draws the weights of its parts would tie them to each other
@@ -355,6 +359,13 @@ def _draw(model: Any, module: Any, init: Callable[[Any], Any] | None) -> None:
         module._reset_parameters()
 
 
+def _takes_name(init: Callable[..., Any]) -> bool:
+    """Return whether a function requires two arguments: a module, and its name."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(init).parameters.values()
+    return sum(it.kind in kinds and it.default is it.empty for it in parameters) > 1
+
+
 def _check_drawn(name: str, before: Any, after: Any) -> None:
     """Raise an error if a tensor was not drawn, or at another scale than the script's own. A constant stays."""
     old, new = (float(values.double().std(correction=0)) for values in (before, after))
@@ -362,15 +373,15 @@ def _check_drawn(name: str, before: Any, after: Any) -> None:
         if old:
             raise ValueError(
                 f"`{name}` was not drawn: neither `_init_weights` nor a `reset_parameters` of its module sets it; "
-                "pass an `init` that does"
+                "pass an `init(module, name)` that does"
             )
         after.copy_(before)
         return
     if not _is_same_scale(before.double(), after.double(), old, new):
         raise ValueError(
             f"`{name}` is drawn with mean {float(after.mean()):.3g} and standard deviation {new:.3g}; the script "
-            f"had {float(before.mean()):.3g} and {old:.3g}, or rows of zeros. Pass an `init` that draws each module "
-            "as the script does"
+            f"had {float(before.mean()):.3g} and {old:.3g}, or rows of zeros. Pass an `init(module, name)` that draws "
+            "each module as the script does"
         )
 
 
