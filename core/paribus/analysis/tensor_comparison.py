@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import join_names
 
@@ -56,9 +56,12 @@ class TensorComparison:
             (self.recomputed, "computed differently"),
             (self.loaded, "loaded differently"),
         )
-        counts = Counter(name for paths, _ in groups for name in _short(paths))
+        counts = Counter(name for paths, _ in groups for name in {it.short for it in _names(paths)})
         ambiguous = {name for name, count in counts.items() if count > 1}
-        return tuple(f"{short_names(paths, ambiguous)} {change}" for paths, change in groups if paths)
+        equal = {it.short for it in _names(self.equal)}
+        every = {path for kind in KINDS for path in getattr(self, kind)}
+        texts = [(short_names(paths, ambiguous, equal, every.difference(paths)), change) for paths, change in groups]
+        return tuple(f"{names} {change}" for names, change in texts if names)
 
 
 def compare_tensors(baseline: Tensors, variant: Tensors, *, scheme: bool) -> TensorComparison:
@@ -98,27 +101,49 @@ def _reason(baseline: Mapping[str, Any], variant: Mapping[str, Any], scheme: boo
     return "leaked" if is_drawn and baseline["signs"] != variant["signs"] else "scaled"
 
 
-def short_names(paths: Iterable[str], ambiguous: Collection[str] = ()) -> str:
+class _Names(NamedTuple):
+    """Names of a tensor, of which the first that is unambiguous is shown."""
+
+    short: str
+    long: str  # with one more word of its path
+    layer: str  # the path of the first module with a number
+    numbered: str  # from that module on
+
+
+def short_names(
+    paths: Iterable[str],
+    ambiguous: Collection[str] = (),
+    numbered: Collection[str] = (),
+    others: Collection[str] = (),
+) -> str:
     """Return short names of paths: `k, v` are the weights and biases of keys and values of all layers.
 
-    A name in `ambiguous`, which another group has too, gets one more word of its path.
+    A name in `ambiguous`, which another group has too, gets one more word of its path. One in `numbered`, which tensors
+    of other layers have, gets the numbers of its layers, `layers.1.heads.k`; or only the layer, `layers.1`, if no path
+    of `others` is in it.
     """
-    return join_names(
-        dict.fromkeys(long_name if name in ambiguous else name for name, long_name in _short(paths).items()), MAX_PATHS
-    )
+    names = []
+    for it in _names(paths):
+        if it.short in numbered:
+            is_whole = it.layer and not any(path.startswith(f"{it.layer}.") for path in others)
+            names.append(".".join(it.layer.split(".")[-2:]) if is_whole else it.numbered)
+        else:
+            names.append(it.long if it.short in ambiguous else it.short)
+    return join_names(dict.fromkeys(names), MAX_PATHS)
 
 
-def _short(paths: Iterable[str]) -> dict[str, str]:
-    """Map the short name of each path to a longer one."""
+def _names(paths: Iterable[str]) -> Iterator[_Names]:
+    """Yield the names of each path."""
     all_paths = set(paths)
-    short: dict[str, str] = {}
     for path in sorted(all_paths):
         stem, _, leaf = path.rpartition(".")
         is_leaf = bool(stem) and leaf in _LEAVES
-        words = [word for word in stem.split(".") if not word.isdigit()] if is_leaf else path.split(".")
-        words = words or stem.split(".")  # of a layer that has a number only, as in `nn.Sequential`
+        parts = stem.split(".") if is_leaf else path.split(".")
+        words = [word for word in parts if not word.isdigit()] if is_leaf else parts
+        words = words or parts  # of a layer that has a number only, as in `nn.Sequential`
         last_two = ".".join(words[-2:])
         name = last_two if words[-1] in _SUBLAYERS or len(words) <= _MAX_WORDS else words[-1]
         suffix = ".bias" if is_leaf and leaf == "bias" and f"{stem}.weight" not in all_paths else ""
-        short.setdefault(name + suffix, last_two + suffix)
-    return short
+        first = next((place for place, word in enumerate(parts) if word.isdigit()), -1)
+        layer, numbered = ".".join(parts[: first + 1]), ".".join(parts[max(0, first - 1) :])
+        yield _Names(name + suffix, last_two + suffix, layer, numbered + suffix)

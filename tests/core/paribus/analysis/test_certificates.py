@@ -27,7 +27,7 @@ SOUND: list[tuple[dict[str, Any], str]] = [
     ({"initialisation": {"name": "xavier"}}, "k, o, q, v, inner, embedding.tokens initialised differently"),
     ({"position": "learned"}, "position.table added; same batches; outputs differ"),
     ({"feedforward.expand": 2.0}, "inner reshaped; same batches; outputs differ"),
-    ({"dims.layers": 1}, "k, o, q, v, inner, norms.attention removed; same batches; outputs differ"),
+    ({"dims.layers": 1}, "layers.1 removed; same batches; outputs differ"),
     ({"attention": "mqa", "norm": "rmsnorm"}, "k, v reshaped; same batches; outputs differ"),
     ({"optimizer.lr": 1e-3}, "same batches; training differs"),
     ({"dropout": 0.1}, "same batches; training differs"),

@@ -52,6 +52,16 @@ def test_a_tensor_of_one_trial_was_added_or_removed() -> None:
     assert comparison.changes == ("c added", "b removed")
 
 
+def test_a_layer_keeps_its_number_if_others_of_its_name_are_equal() -> None:
+    sequential = {f"net.{layer}.{leaf}": begins() for layer in (0, 1, 3) for leaf in ("weight", "bias")}
+    without = {path: tensor for path, tensor in sequential.items() if not path.startswith("net.1.")}
+    assert compare_tensors(sequential, without, scheme=True).changes == ("net.1 removed",)
+    assert compare_tensors(sequential, {}, scheme=True).changes == ("net removed",)
+    of_layers = {f"{layer}.{head}.weight": begins() for layer in LAYERS for head in "kv"}
+    partly = {path: tensor for path, tensor in of_layers.items() if path != f"{LAYERS[1]}.k.weight"}
+    assert compare_tensors(of_layers, partly, scheme=True).changes == ("layers.1.attention.heads.k removed",)
+
+
 def test_weights_and_biases_of_all_layers_share_a_name() -> None:
     assert (
         short_names(f"{layer}.{head}.{leaf}" for layer in LAYERS for head in "kv" for leaf in ("weight", "bias"))
