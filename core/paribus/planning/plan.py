@@ -28,6 +28,7 @@ from paribus.planning.problems import (
     located,
     merge_metric_problems,
     name_settings,
+    no_variant_problems,
     readable_part,
     tuning_problems,
 )
@@ -163,6 +164,8 @@ def plan(
                 new = list(tune_variants(untuned, study.tune, index, fingerprint, score, flops_per_step))
                 settings.append(tuned_setting(setting, untuned, new, index, fingerprint, flops_per_step))
                 tunings += new
+    if not has_problems():
+        problems += no_variant_problems(study, settings)
     if preview is not None:
         if has_problems():
             for draft in drafts:

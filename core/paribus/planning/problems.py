@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from paribus.errors import ParibusError, Problem, SpecError
+from paribus.errors import ParibusError, Problem, SpecError, join_names
 from paribus.planning.comparability import MetricNames, metric_problems, spec_problems
 from paribus.planning.match_budget import matched_value
 from paribus.planning.settings import Setting
@@ -20,7 +20,7 @@ from paribus.registry import Index
 from paribus.specs.tree import Keys, Tree, contains_unread
 from paribus.specs.values import Validator
 from paribus.storage.store import Trial
-from paribus.studies.designs import BASELINE, PRODUCTS, Conditions, Variant, listed_variants, one_at_a_time
+from paribus.studies.designs import BASELINE, PRODUCTS, READS, Conditions, Variant, listed_variants, one_at_a_time
 from paribus.studies.parse_options import Tune
 from paribus.studies.study import Study
 
@@ -216,6 +216,23 @@ def draft_comparability_problems(draft: Draft, index: Index, metric_names: Metri
             yield from spec_problems(replace(study, metric=metric), trials, index, metric_names)
         else:
             yield from _base_metric_problems(study, index)
+
+
+def no_variant_problems(study: Study, settings: Iterable[Setting]) -> Iterator[Problem]:
+    """Yield the problem of a study whose variants are all excluded, in every setting."""
+    settings = list(settings)
+    excluded = [it for setting in settings for it in setting.excluded]
+    if not excluded or any(variant.name != BASELINE for setting in settings for variant in setting.variants):
+        return
+    reasons = [f"{it.variant} equals {it.same_as}" if it.same_as else f"{it.variant}: {it.reason}" for it in excluded]
+    path = next((key for key in READS[study.design] if getattr(study.varied, key)), "vary")
+    yield Problem(
+        code="empty",
+        path=path,
+        location=study.location((path,)),
+        message=f"no variant is left to compare: {join_names(dict.fromkeys(reasons), 3)}",
+        valid="a value that the baseline does not have",
+    )
 
 
 def component_problems(study: Study, index: Index) -> Iterator[Problem]:

@@ -344,6 +344,7 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
         ({"worth": {"option": "steps", "factors": [2]}}, "`steps` has no positive number in `base`"),
         ({"worth": {"option": "attention", "factors": [0]}}, "must be > 0"),
         ({"vary": None}, "varies nothing"),
+        ({"vary": {"attention": ["mha"]}}, "vary (study.yaml:1): no variant is left to compare: attention=mha equals"),
         ({"vary": ["lr"]}, "vary: {lr: […, …]}"),
     ],
 )

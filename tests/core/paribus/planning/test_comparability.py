@@ -122,7 +122,7 @@ def test_metrics_per_byte_are_comparable_across_tokenizers() -> None:
 
 @pytest.mark.parametrize("metric", ["val/mlm/loss", "val/mlm/accuracy"])
 def test_every_measured_metric_may_be_the_metric(metric: str) -> None:
-    assert paribus.study({**STUDY, "metric": metric}).plan.trials
+    assert paribus.study({**STUDY, "metric": {"name": metric, "better": "higher"}}).plan.trials
 
 
 def test_variants_with_the_same_evaluation_may_train_differently() -> None:

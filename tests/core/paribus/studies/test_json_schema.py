@@ -61,10 +61,11 @@ ACCEPTED = [
     "base: {preset: t5-tiny}\nvary: {parts.decoder.attention: [mqa], parts.decoder.cross.attention: [mqa]}\n"
     "metric: val/span-corruption/loss",
     "vary: {attention.scores.qk_norm: [true], dropout: [0.1], seed: [3]}",
-    "vary: {attention: [{name: mha, qkv_bias: true}]}",
+    "vary: {attention: [{name: mha, qkv_bias: false}]}",
     "vary: {attention: [mqa, gqa], attention.kv_heads: {values: [1], when: {attention: gqa}}}\ndesign: grid",
     "vary: {attention: [mqa, gqa], norm: [{value: rmsnorm, when: {attention: [mqa, gqa]}}]}\ndesign: grid",
-    "vary: {attention: [mqa], norm: [rmsnorm]}\ndesign: grid\nexclude: [{attention: mqa, norm: rmsnorm, reason: same}]",
+    "vary: {attention: [mqa], norm: [rmsnorm, none]}\ndesign: grid\n"
+    "exclude: [{attention: mqa, norm: rmsnorm, reason: same}]",
     "vary: null\nvariants: [{name: both, attention: mqa, norm: rmsnorm}]\ndesign: list",
     "vary: null\nchanges: [{norm: rmsnorm}, {name: gated, feedforward: glu}]\ndesign: ladder",
     "vary: {attention: [mqa], norm: [rmsnorm], position: [alibi]}\ndesign: factorial\nfraction: 1/2",
@@ -82,7 +83,7 @@ ACCEPTED = [
     STAGES,
     f"{STAGES}\nvary: {{finetune.optimizer.lr: [1.0e-4], finetune.from: [null]}}",
     "stages: {pretrain: {objective: mlm}, finetune: {from: {name: pretrain, vocabulary: new}, tasks: "
-    "{one: {data.batch: 2}, two: {budget: {steps: 1}}}}}\nvary: {finetune.one.optimizer.lr: [0.1]}\n"
+    "{one: {data.batch: 2}, two: {budget: {steps: 1}}}}}\nvary: {finetune.two.optimizer.lr: [0.2]}\n"
     "metric: {name: val/mlm/loss, stage: finetune, task: two}",
     "stages: {pretrain: {objective: mlm}, finetune: {tasks: {one: {}, two: {}}}}\n"
     "metric: {tasks: {one: val/mlm/loss, two: [val/mlm/loss, val/mlm/accuracy]}, better: higher}",
