@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ from paribus.program.witness import TRAINING
 from paribus.specs.program_spec import PROGRAM
 
 MAX_NAMES: Final = 4
+_MEASURED: Final = re.compile(
+    r"time|second|_ms|speed|throughput|memory|mem_|date|elapsed|duration|gpu|cpu", re.IGNORECASE
+)
 WEIGHTS: Final = "initial weights"
 EVALUATION: Final = "evaluation batches"
 UNWITNESSED: Final = (WEIGHTS, "batches", "tokens", "targets", EVALUATION)
@@ -119,10 +123,12 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
     metric = variant.spec[PROGRAM]["metric"]["name"]
     if baseline.done and variant.done and pair.equal("values"):
         keys = join_names(f"`{key}`" for key in sorted(pair.varied))
-        yield (
-            "failure",
-            f"no effect: every value of {metric} is the baseline's; does the program read {keys}?",
-        )
+        if others := _other_numbers(pair, metric):
+            text = f"{metric} is the same, and other numbers differ ({join_names(others, MAX_NAMES)})"
+            yield "side effect", f"{text}: the metric is too coarse"
+        else:
+            text = f"no effect: every value of {metric} is the baseline's; does the program read {keys}?"
+            yield "failure", text
     names = input_names(variant.certificate["inputs"])
     if pair.equal("inputs") and names:
         yield "confirmed", f"same files ({join_names(names)})"
@@ -134,6 +140,20 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
         yield "side effect", "the two trials ran at different commits"
     if baseline.done and variant.done and pair.steps[0] != pair.steps[1]:
         yield "side effect", f"measured at step {pair.steps[0]:,} in the baseline, and {pair.steps[1]:,}"
+
+
+def _other_numbers(pair: TrialPair, metric: str) -> list[str]:
+    """Return the numbers beside the metric that differ between two trials, without those of time and memory."""
+    curves = [entry.result["curve"] for entry in pair]
+    if len(curves[0]) != len(curves[1]):
+        return []
+    names = {
+        key
+        for points in zip(*curves, strict=True)
+        for key in points[0].keys() & points[1].keys()
+        if points[0][key] != points[1][key] and not _MEASURED.search(key)
+    }
+    return sorted(names - {metric, "step"})
 
 
 def seed_failure(entries: Sequence[TrialEntry]) -> str:
