@@ -7,11 +7,11 @@ import re
 import shutil
 import signal
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import dropwhile
 from pathlib import Path, PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from paribus.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, ParibusError, escape_unprintable
 from paribus.program.run_program import ProgramFailedError
@@ -122,6 +122,22 @@ class Outcome(NamedTuple):
     state: State
     reason: str
     may_retry: bool = False
+
+
+@final
+class CommonFailure:
+    """Whether the first trials of all variants have failed for one and the same reason."""
+
+    def __init__(self, variants: Iterable[Hashable]) -> None:
+        self._unseen = set(variants)
+        self._reasons: set[str] = set()
+
+    def add(self, variant: Hashable, outcome: Outcome | None) -> str:
+        """Add the end of a trial, None with a record; return the reason when it is that of every variant."""
+        self._unseen.discard(variant)
+        self._reasons.add(outcome.reason if outcome is not None and outcome.state == "failed" else "")
+        is_common = not self._unseen and len(self._reasons) == 1
+        return min(self._reasons) if is_common else ""
 
 
 def trial_outcome(

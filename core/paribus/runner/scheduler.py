@@ -31,7 +31,7 @@ from paribus.runner.jobs import (
     select_rehearsals,
 )
 from paribus.runner.jobs import worker_request as make_request
-from paribus.runner.outcomes import EXIT_LOCKED, Outcome, trial_outcome, write_rehearsal_failure
+from paribus.runner.outcomes import EXIT_LOCKED, CommonFailure, Outcome, trial_outcome, write_rehearsal_failure
 from paribus.runner.processes import plugin_arguments
 from paribus.runner.progress import Event, OnEvent, ProgressReader, TrialGroup, ignore_event, trial_group
 from paribus.runner.signals import InterruptedStudyError, StopRequest
@@ -80,6 +80,7 @@ class Scheduler:
         self.is_ending = False
         self.last_lock_check = 0.0
         self.last_end = 0.0  # when a job ended last
+        self.common_failure = CommonFailure(())
 
     def run(self, trials: Sequence[Trial], resume: str) -> None:
         self._queue(trials)
@@ -120,6 +121,8 @@ class Scheduler:
         self.trials = {trial.identity: trial for trial in trials}
         unique = list(self.trials.values())
         pending = [trial for trial in unique if self.store.record(trial.identity) is None]
+        is_first_run = len(pending) == len(unique)  # no variant has a record
+        self.common_failure = CommonFailure({*map(trial_group, unique), *([] if is_first_run else [None])})
         self._report_store_messages()
         if self.options.rehearse:
             for task in select_rehearsals(unique, pending, self.store, self.options.jobs, self.launcher):
@@ -234,6 +237,7 @@ class Scheduler:
     def _end_trial(self, running: RunningTask, event: JobEnded) -> None:
         task = running.task
         if self._report_record(task.trial):
+            self._stop_if_doomed(task.trial, None)
             return
         if event.code == EXIT_LOCKED:
             self.locked.append(task)
@@ -245,6 +249,14 @@ class Scheduler:
             self.emit(Event(kind="note", trial=task.trial, text=text))
         else:
             self._write_outcome(task.trial, outcome)
+            self._stop_if_doomed(task.trial, outcome)
+
+    def _stop_if_doomed(self, trial: Trial, outcome: Outcome | None) -> None:
+        """Start no further trial if the first of every variant have failed for one and the same reason."""
+        if self.common_failure.add(trial_group(trial), outcome) and self.waiting and not self.is_ending:
+            text = f"all variants failed for the same reason, so the other {len(self.waiting)} trials are not run"
+            self.emit(Event(kind="note", text=text))
+            self.waiting.clear()
 
     def _end_rehearsal(self, running: RunningTask, event: JobEnded) -> None:
         task, trial = running.task, running.task.trial

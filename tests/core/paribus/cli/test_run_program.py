@@ -198,6 +198,16 @@ def test_an_option_that_the_program_ignores_withholds_the_verdict(
     assert finding in " ".join(cli("compare", study).out.split())
 
 
+def test_a_metric_that_is_too_coarse_is_told_from_an_option_that_is_ignored(
+    cli: Cli, write: Callable[..., str]
+) -> None:
+    script = SCRIPT.replace('"time": step', '"runtime": random.random(), "rounded": round(loss)')
+    study = write(script, vary={"attention": ["gqa"]}, metric={"name": "rounded", "from": "metrics.jsonl"})
+    assert [row["kind"] for row in rows(cli, study)["rows"]] == ["identical"]
+    text = "rounded is the same, and other numbers differ (val_loss): the metric"
+    assert text in " ".join(cli("compare", study).out.split())
+
+
 @pytest.mark.thorough
 def test_only_a_fair_pair_of_a_witnessed_script_is_certified(cli: Cli, write: Callable[..., str]) -> None:
     findings = {
@@ -324,6 +334,18 @@ def test_a_program_that_fails_is_reported_once_with_its_last_line(cli: Cli, writ
     assert result.code != 0
     assert "unrecognized arguments: --heads=3; options are passed as `--{key}={value}`" in result.err
     assert "Traceback" not in result.err
+
+
+def test_a_study_in_which_every_variant_fails_alike_is_stopped(cli: Cli, write: Callable[..., str]) -> None:
+    study = write(f"open('config.json')\n{SCRIPT}", seeds=5)
+    Path("config.json").touch()
+    result = cli("run", study)
+    assert "all variants failed for the same reason" in result.err
+    assert "add `inputs: [config.json]`" in result.err
+    assert cli("status", study).out.count("pending") == 3
+    study = write(SCRIPT.replace("loss = 5", "assert a.seed or a.attention != 'mqa'; loss = 5"), seeds=2)
+    cli("run", study)
+    assert cli("status", study).out.count("2 done") == 2  # a variant that fails alone stops no other
 
 
 @pytest.mark.parametrize(
