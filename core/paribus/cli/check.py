@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -111,7 +112,10 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         warnings += _memory_warnings(session, specs)
     else:
         from paribus.program.command import command_of
+        from paribus.program.input_files import missing_program
 
+        if problem := missing_program(planned.plan.study.program["command"], Path.cwd()):
+            raise SpecError(problem)
         commands = {trial.variant: command_of(trial.spec).text for trial in reversed(planned.plan.trials)}
     settings = [setting.name for setting in planned.plan.settings]
     excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]

@@ -16,12 +16,13 @@ from paribus.planning.identity import unidentified
 from paribus.planning.match_budget import read_time_match
 from paribus.planning.plan import MAX_TRIALS, Plan, plan
 from paribus.planning.tuning import score_of
-from paribus.program.input_files import unidentified_program
+from paribus.program.input_files import doubtful_options, unidentified_program
 from paribus.registry import Index, LazyRegistry, Registry, error_from, with_plugins
 from paribus.registry.component_index import NAME
 from paribus.specs.named_plugins import files_of_starts, files_of_study, place_files, recorded_files
+from paribus.specs.program_spec import PROGRAM
 from paribus.specs.resolve import index_of
-from paribus.specs.tree import Tree
+from paribus.specs.tree import Tree, flatten
 from paribus.specs.yaml_reader import read_file
 from paribus.storage.atomic import cache_folder, digest_json, read_json
 from paribus.storage.saved_model import TRIAL, recorded_plugins
@@ -82,8 +83,15 @@ class PlannedStudy:
     def warnings(self) -> list[str]:
         """Return a warning for each component whose identity does not cover all that its output depends on."""
         if self.plan.study.program is not None:
-            return list(unidentified_program(self.plan.trials[0])) if self.plan.trials else []
+            return [*self._program_warnings(self.plan.study.program)] if self.plan.trials else []
         return list(unidentified((name for trial in self.plan.trials for name in trial.components), self.index))
+
+    def _program_warnings(self, program: Mapping[str, Any]) -> Iterator[str]:
+        """Yield warnings of a program: no file is known, or its options look misspelt."""
+        yield from unidentified_program(self.plan.trials[0])
+        base = [key for key, _ in flatten(self.plan.study.base.data) if key.partition(".")[0] != PROGRAM]
+        varied = sorted({key for variant in self.plan.variants for key, _ in variant.changes})
+        yield from doubtful_options(program, base, varied, Path.cwd())
 
     def records_dataframe(self) -> DataFrame:
         """Return `paribus.records` of the study as a data frame. This needs the extra `pandas`."""

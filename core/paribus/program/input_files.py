@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -18,8 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
 
-from paribus.errors import PluginError, Problem, SpecError, StoreError
-from paribus.program.command import Spec, placeholders
+from paribus.errors import PluginError, Problem, SpecError, StoreError, closest_match, join_names
+from paribus.program.command import SEED, Spec, placeholders
 from paribus.specs.program_spec import PROGRAM
 from paribus.storage.atomic import cache_folder, digest, digest_json, make_folder, read_json, write_json
 from paribus.storage.code_hash import CodeHashes, dependencies
@@ -63,6 +64,15 @@ def missing_script(command: str, folder: Path) -> str:
         if name and not placeholders(name) and not (folder / name).exists():
             return name
     return ""
+
+
+def missing_program(command: str, folder: Path) -> Problem | None:
+    """Return the problem of a command whose first word is no program on the PATH, and none in the folder."""
+    first = shlex.split(command)[0]
+    if placeholders(first) or shutil.which(first) or (folder / first).exists():
+        return None
+    message = f"there is no program `{first}` on the PATH"
+    return Problem(code="no-file", path=PROGRAM, message=message, valid="a program on the PATH, or a path")
 
 
 def input_problems(inputs: Sequence[str], folder: Path) -> Iterator[tuple[int, str, str]]:
@@ -141,6 +151,37 @@ def unidentified_program(trial: Trial) -> Iterator[str]:
     if not trial.components:
         command = trial.spec[PROGRAM]["command"]
         yield f"a change of `{command}` keeps old records, as no file is known to be part of it: `inputs` lists files"
+
+
+def doubtful_options(
+    program: Mapping[str, Any], base: Sequence[str], varied: Sequence[str], folder: Path
+) -> Iterator[str]:
+    """Yield a warning for each option that the program's files do not name, though they name one that is much alike.
+
+    `base` are the options of the baseline, and `varied` those that vary.
+    """
+    files = [folder / name for name in named_files(program["command"], folder)]
+    text = "\n".join(_text(file) for file in files if file.is_file() and file.stat().st_size < LARGE)
+    seed = program["seed_option"]
+    pairs = [
+        *((key, closest_match(key, base)) for key in varied if key not in base),
+        (seed, closest_match(seed, [SEED])),
+    ]
+    for option, meant in pairs:
+        if meant and meant != option and _names_option(text, meant) and not _names_option(text, option):
+            yield f"{join_names(file.name for file in files)} names no option `{option}`: did you mean `{meant}`?"
+
+
+def _text(file: Path) -> str:
+    with suppress(OSError):
+        return file.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _names_option(text: str, option: str) -> bool:
+    """Return whether a program's text has the last part of an option as a word: `max-steps` may be `max_steps`."""
+    words = re.split(r"[-_]", option.rpartition(".")[2])
+    return re.search(rf"(?<![A-Za-z0-9]){'[-_]'.join(map(re.escape, words))}(?![A-Za-z0-9])", text, re.I) is not None
 
 
 def input_names(components: Mapping[str, str]) -> list[str]:

@@ -380,6 +380,26 @@ def test_a_wrong_study_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"vary": {"atention": ["gqa"]}}, "train.py names no option `atention`: did you mean `attention`?"),
+        ({"seed_option": "sed"}, "train.py names no option `sed`: did you mean `seed`?"),
+        ({}, ""),
+    ],
+)
+def test_an_option_that_the_script_does_not_name_is_doubted(
+    cli: Cli, write: Callable[..., str], changes: dict[str, Any], warning: str
+) -> None:
+    assert json.loads(cli("check", write(**changes), "--json").out)["warnings"] == ([warning] if warning else [])
+
+
+def test_a_program_that_is_not_on_the_path_is_refused(cli: Cli, write: Callable[..., str]) -> None:
+    result = cli("check", write(program="pyhton train.py"))
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
+    assert "no program `pyhton` on the PATH" in result.err
+
+
+@pytest.mark.parametrize(
     ("key", "changes", "message"),
     [
         ("program", {"programm": "python train.py"}, 'unknown key "programm"; did you mean "program"?'),
