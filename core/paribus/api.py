@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from paribus.analysis.api import compare as compare_records
-from paribus.analysis.api import pending_trials, stopping_decision
+from paribus.analysis.api import pending_trials, stopping_decision, trial_to_repeat
 from paribus.analysis.compare_values import compare_values as compare_numbers
 from paribus.analysis.table import Columns, Table
 from paribus.analysis.value_rows import ValueSource
@@ -49,6 +49,7 @@ def run(
     on_event: OnEvent = ignore_event,
     resume: str = "",
     timing: bool | None = False,
+    repeat: bool = True,
     progress: bool | None = None,
 ) -> PlannedStudy:
     """Run the trials of a study that have no record yet, one process per trial, and return the study for `compare`.
@@ -58,15 +59,16 @@ def run(
     Classes that exist only in this process (`registry.with_components`) cannot be sent to another one: such a study
     runs in this process, trial by trial. `registry` is by default the one that the study was planned with. `resume` is
     the command that an interrupted run shows to the user. `timing` controls the timing of training steps after the
-    study; None times them where that is short compared with the study. `progress` shows a live bar on stderr: by
-    default in a terminal or a notebook, unless `on_event` receives the events. True also prints a line per trial
-    elsewhere, and False prints nothing.
+    study; None times them where that is short compared with the study. `repeat` runs one trial of a program again after
+    the study, to see whether it has the same values. `progress` shows a live bar on stderr: by default in a terminal or
+    a notebook, unless `on_event` receives the events. True also prints a line per trial elsewhere, and False prints
+    nothing.
     """
     if not isinstance(planned, PlannedStudy):
         planned = study(planned, registry=registry)
     if progress or (progress is None and on_event is ignore_event and can_show_live()):
         pending = pending_trials(planned)
-        if pending or not planned.plan.is_complete:
+        if pending or not planned.plan.is_complete or (repeat and trial_to_repeat(planned) is not None):
             with StudyProgress(planned, pending, jobs) as bar:
                 return run(
                     planned,
@@ -76,6 +78,7 @@ def run(
                     on_event=_both(on_event, bar.on_event),
                     resume=resume,
                     timing=timing,
+                    repeat=repeat,
                     progress=False,
                 )
     for warning in planned.warnings():
@@ -102,6 +105,10 @@ def run(
         measure = measure_in_job(planned.store, launcher, plugins, stop, resume)
         planned = match_on_time(planned, measure, on_event, stop, resume=resume)
         planned = _run_planned(planned, run_some, on_event)
+        if repeat and (trial := trial_to_repeat(planned)) is not None:
+            text = f"{trial.label} runs again, to see whether it has the same values (--no-repeat omits it)"
+            on_event(Event(kind="note", text=text))
+            run_some([trial], options=replace(options, repeat=True))
         if plan := timing_plan(planned, requested=timing):
             run_timing(planned, plan, launcher, plugins, on_event, stop)
         return planned

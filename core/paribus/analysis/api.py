@@ -11,12 +11,13 @@ from paribus.analysis.compare import compare_settings
 from paribus.analysis.early_stopping import seeds_by_variant, variant_states
 from paribus.analysis.factorial import factorial_cells
 from paribus.analysis.matching_notes import matched_option_notes, matching_note, mismatch_note
+from paribus.analysis.program_certificate import repetition
 from paribus.analysis.scale_transfer import transfer_sections
 from paribus.analysis.select_trials import select
 from paribus.analysis.table import Section, Table
 from paribus.analysis.task_average import Question, average_question
 from paribus.analysis.throughput import Throughput
-from paribus.analysis.trials import ComparisonSpec, TrialEntry, load_entries, read_records
+from paribus.analysis.trials import ComparisonSpec, Repetition, TrialEntry, load_entries, read_records
 from paribus.analysis.tuning_section import tuning_sections
 from paribus.analysis.worth_section import worth_sections
 from paribus.planning.api import PlannedStudy, study
@@ -101,9 +102,13 @@ def entries_by_setting(planned: PlannedStudy) -> list[Question]:
 def _questions(planned: PlannedStudy, records: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Setting, Question]]:
     """Yield what each table compares: in each setting the metric, or the average over tasks and then each task."""
     metrics = planned.plan.study.metrics
+    second_run = _repetition(planned)
     for setting in planned.plan.settings:
         questions = [
-            (_entries(planned, setting, metric, records), comparison_spec(planned, setting, metric))
+            (
+                _entries(planned, setting, metric, records),
+                replace(comparison_spec(planned, setting, metric), repetition=second_run),
+            )
             for metric in metrics
         ]
         if len(metrics) > 1:
@@ -187,6 +192,30 @@ def pending_trials(planned: PlannedStudy) -> list[Trial]:
         for trial in planned.plan.trials
         if trial.identity not in skipped and planned.store.state(trial.identity) not in FINISHED
     ]
+
+
+def trial_to_repeat(planned: PlannedStudy) -> Trial | None:
+    """Return the trial of a program that has to run again: the baseline's first seed in the first setting.
+
+    None for other studies, and if a trial of the baseline was repeated already, or has no record.
+    """
+    if planned.plan.study.program is None or _repetition(planned) is not None:
+        return None
+    trials = planned.plan.settings[0].trials_of(BASELINE, planned.plan.study.metric.stage)
+    return next((trial for trial in trials if planned.store.state(trial.identity) in FINISHED), None)
+
+
+def _repetition(planned: PlannedStudy) -> Repetition | None:
+    """Return how a trial of the baseline of a program compares with its second run; None if there is none."""
+    if planned.plan.study.program is None:
+        return None
+    setting, metric = planned.plan.settings[0], planned.plan.study.metric
+    for trial in setting.trials_of(BASELINE, metric.stage):
+        again = planned.store.rehearsal(trial.identity)
+        record = planned.store.record(trial.identity) if again is not None and "failure" not in again else None
+        if record is not None and again is not None:
+            return repetition(record, again, metric.name, trial.label, _question_name(planned, setting, metric))
+    return None
 
 
 def _identities(setting: Setting, counts: Mapping[str, int | None]) -> set[str]:

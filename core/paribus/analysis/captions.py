@@ -12,6 +12,7 @@ from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
+from paribus.analysis.program_certificate import repetition_warning
 from paribus.analysis.program_findings import UNWITNESSED, unwitnessed
 from paribus.analysis.table import Family, Row
 from paribus.analysis.throughput import Throughput
@@ -278,6 +279,7 @@ def warning_lines(
         )
     recorded = [entry for entry in trials if entry.record is not None]
     if recorded and is_program(recorded[0].spec):
+        yield from repetition_warning(comparison.repetition, comparison.metric)
         yield from _program_warnings(recorded)
     else:
         yield from _evaluation_warnings(recorded)

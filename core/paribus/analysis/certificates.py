@@ -49,6 +49,7 @@ class Certificate:
     differing_paths: tuple[str, ...]  # dotted paths of the resolved specs
     tensors: Mapping[str, tuple[str, ...]]  # kind of `KINDS` -> paths of the tensors that are not equal
     unwitnessed: tuple[str, ...] = ()  # what a program does not show, so that it is not certified
+    unrepeated: str = ""  # why it is not known that an equal trial of a program has equal values
 
     @property
     def ok(self) -> bool:
@@ -57,7 +58,7 @@ class Certificate:
     @property
     def mark(self) -> str:
         """✓ for a pair that is fair in all that is checked, ✗ for one that is not, · where not all is known."""
-        return "✗" if self.failures else "·" if self.unwitnessed else "✓"
+        return "✗" if self.failures else "·" if self.unwitnessed or self.unrepeated else "✓"
 
     @property
     def reason(self) -> str:
@@ -69,7 +70,8 @@ class Certificate:
         """All findings in one line."""
         counted = (f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0",) if self.total_tensors else ()
         unknown = (f"not witnessed: {join_names(self.unwitnessed)}",) if self.unwitnessed else ()
-        return "; ".join((*self.failures, *counted, *unknown, *self.side_effects, *self.confirmed))
+        unrepeated = (self.unrepeated,) if self.unrepeated else ()
+        return "; ".join((*self.failures, *counted, *unknown, *unrepeated, *self.side_effects, *self.confirmed))
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}

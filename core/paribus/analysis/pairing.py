@@ -12,7 +12,7 @@ from paribus.analysis.answers import answer_interval, paired_answers
 from paribus.analysis.certificates import Certificate, certify_chain, merge_certificates
 from paribus.analysis.costs import Pairs, costs
 from paribus.analysis.p_values import variance_reduction
-from paribus.analysis.program_findings import seed_failure
+from paribus.analysis.program_certificate import complete_certificate
 from paribus.analysis.select_trials import FAILED_STATES, TrialsByVariant, incomparable_reason
 from paribus.analysis.table import Row, verdict_fields
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -65,8 +65,7 @@ def pair_trials(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) 
     if certificate is not None:
         certificate = _with_note(certificate, comparison.matched_option_notes.get(name))
     if certificate is not None and is_program(recorded[0][0].spec):
-        failures = filter(None, map(seed_failure, zip(*recorded, strict=True)))
-        certificate = replace(certificate, failures=(*certificate.failures, *failures))
+        certificate = complete_certificate(certificate, recorded, comparison)
     finished = [pair for pair in pairs if all(entry.value(comparison.metric) is not None for entry in pair)]
     return PairedTrials(
         pairs=pairs,

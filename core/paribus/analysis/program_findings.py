@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from paribus.analysis.tensor_comparison import TensorComparison, Tensors, compare_tensors
@@ -154,16 +154,3 @@ def _other_numbers(pair: TrialPair, metric: str) -> list[str]:
         if points[0][key] != points[1][key] and not _MEASURED.search(key)
     }
     return sorted(names - {metric, "step"})
-
-
-def seed_failure(entries: Sequence[TrialEntry]) -> str:
-    """Return why the seeds of a variant of a program are no replicates: all have equal values; or an empty string."""
-    done = [entry for entry in entries if entry.done]
-    values = {entry.certificate["values"] for entry in done}
-    if len(done) < 2 or len(values) > 1:
-        return ""
-    option = done[0].spec[PROGRAM]["seed_option"]
-    return (
-        f"the seed has no effect: all {len(done)} seeds of {done[0].variant} have equal values; does the program read "
-        f"`{option}`?"
-    )

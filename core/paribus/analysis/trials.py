@@ -60,6 +60,16 @@ class FactorialCells:
 
 
 @final
+class Repetition(NamedTuple):
+    """A trial of a program against its second run, by which the program may show that it is not repeatable."""
+
+    label: str  # of the trial
+    setting: str  # whose table has the trial
+    is_equal: bool  # in every value of the metric
+    deviation: float  # of the last value
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class ComparisonSpec:
     """The comparison that a study makes: variants, baseline, metric, seeds and options."""
@@ -91,6 +101,7 @@ class ComparisonSpec:
     excluded: tuple[tuple[str, str], ...] = ()  # (variant, reason) of the cells that the study does not run
     averaged: tuple[str, ...] = ()  # tasks whose average is the metric
     last: int = 1  # evaluations whose mean is the metric of a trial
+    repetition: Repetition | None = None  # of a program; None if no trial was run again
     scope: str = "in all settings"  # of the verdicts that are corrected together, if there are several settings
 
     @property

@@ -105,7 +105,7 @@ def _run(planned: PlannedStudy, session: Session, seeds: int, jobs: int | None, 
         jobs = jobs or default_jobs(planned)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(part, remaining, jobs) as progress:
-            run(part, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event)
+            run(part, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event, repeat=False)
 
 
 def _first(planned: PlannedStudy, seeds: int) -> PlannedStudy:

@@ -50,6 +50,11 @@ PLAN_COLUMNS: Final = (
     help="Time the training steps of all variants in turns after the study; default: if that takes little time. "
     "A plan without timing has costs only.",
 )
+@click.option(
+    "--repeat/--no-repeat",
+    default=True,
+    help="Run one trial of a program again after the study, to see whether it has the same values.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts, or the plan, as JSON.")
 @click.pass_obj
 def verb(
@@ -60,6 +65,7 @@ def verb(
     store: Path,
     max_trials: int,
     timing: bool | None,
+    repeat: bool,
     as_json: bool,
 ) -> int:
     """Run the trials of a study, and print its verdicts.
@@ -69,7 +75,7 @@ def verb(
     STUDY is the name of an installed study or a path. Trials that have a record are not run again, and interrupted ones
     resume from their checkpoints.
     """
-    from paribus.analysis.api import pending_trials
+    from paribus.analysis.api import pending_trials, trial_to_repeat
     from paribus.api import run
     from paribus.runner.jobs import default_jobs
     from paribus.runner.match_time import earlier_measurements
@@ -79,6 +85,7 @@ def verb(
 
     options = [] if jobs is None else ["--jobs", str(jobs)]
     options += [] if max_trials == MAX_TRIALS else ["--max-trials", str(max_trials)]
+    options += [] if repeat else ["--no-repeat"]
     registry = session.registry() if only_plan else None
     planned = session.study(study, registry=registry, store=store, max_trials=max_trials, read_only=only_plan)
     jobs = jobs or default_jobs(planned)
@@ -94,14 +101,21 @@ def verb(
             note(line)
     for excluded in planned.plan.excluded:
         note(f"excluded: {excluded.variant}: {excluded.reason}")
-    if not pending and planned.plan.is_complete:
+    is_repeated = not repeat or trial_to_repeat(planned) is None
+    if not pending and planned.plan.is_complete and is_repeated:
         note("nothing to run: every trial has a record or is not needed")
-    if pending or not planned.plan.is_complete or (timing and timing_plan(planned, requested=True)):
+    if pending or not planned.plan.is_complete or not is_repeated or (timing and timing_plan(planned, requested=True)):
         resume_command = session.command("run", study, *options, store=store)
         plugins = Plugins(tuple(map(str, session.plugins)), none=session.no_plugins)
         with StudyProgress(planned, pending, jobs) as progress:
             planned = run(
-                planned, jobs=jobs, plugins=plugins, resume=resume_command, on_event=progress.on_event, timing=timing
+                planned,
+                jobs=jobs,
+                plugins=plugins,
+                resume=resume_command,
+                on_event=progress.on_event,
+                timing=timing,
+                repeat=repeat,
             )
     next_commands = (session.command(verb, study, store=store) for verb in ("compare", "status"))
     return _verdict(planned, " · ".join(next_commands), as_json)

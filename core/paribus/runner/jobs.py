@@ -1,6 +1,7 @@
 """Jobs of a run: its options, rehearsals, waiting and running trials, trials of other runners, requests for workers.
 
-A rehearsal is one step of a variant before the first long trial, so that errors show within seconds.
+A rehearsal is one step of a variant before the first long trial, so that errors show within seconds. That of a program
+is a whole trial after the study, which shows whether equal trials have equal values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from paribus.runner.outcomes import Outcome
 from paribus.runner.progress import ProgressReader, TrialGroup, trial_group
 from paribus.runner.worker import WorkerRequest, devices_per_trial, gpu_count, uses_accelerator
 from paribus.slots.launcher import Launcher
+from paribus.specs.program_spec import is_program
 from paribus.storage.lease import LeaseMonitor
 from paribus.storage.saved_model import RECORD
 from paribus.storage.store import CHECKPOINTS, State, Store, Trial
@@ -40,13 +42,14 @@ class RunOptions:
     grace_seconds: float = 60.0  # from SIGTERM to SIGKILL: a checkpoint may be large
     retries: int = 1  # after a signal, a disk error, or (once) a lack of memory; never after an exception
     rehearse: bool = True  # try the first step of each variant before the first trial
+    repeat: bool = False  # run the trials of a program again, and compare them with their records
     trial: TrialOptions = TrialOptions()
 
 
 @final
 @dataclass
 class Task:
-    """Trial that is to run, or its rehearsal: the first step alone."""
+    """Trial that is to run, or its rehearsal: the first step alone, or a program again."""
 
     trial: Trial
     is_rehearsal: bool = False
@@ -60,7 +63,7 @@ class Task:
 
     @property
     def trial_to_run(self) -> Trial:
-        return first_step(self.trial) if self.is_rehearsal else self.trial
+        return first_step(self.trial) if self.is_rehearsal and not is_program(self.trial.spec) else self.trial
 
 
 @final
@@ -190,8 +193,15 @@ def select_rehearsals(
 
 
 def save_rehearsal(record: Mapping[str, Any], store: Store) -> None:
-    """Save what the certificate of a trial compares with its first step."""
+    """Save what the certificate of a trial compares with its first step, or with the second run of a program."""
     result = record["result"]
+    if is_program(record["spec"]):
+        document = {key: result[key] for key in ("state", "metrics")}
+        certificate = {"values": result["certificate"]["values"]}
+        store.write_rehearsal(
+            record["identity"], {**document, "certificate": certificate, "provenance": record["provenance"]}
+        )
+        return
     certificate = {key: result["certificate"][key] for key in ("tensors", "batch_digests", "first_step")}
     document = {"losses": result["losses"], "certificate": certificate, "provenance": record["provenance"]}
     store.write_rehearsal(record["identity"], document)

@@ -120,6 +120,9 @@ class Scheduler:
     def _queue(self, trials: Sequence[Trial]) -> None:
         self.trials = {trial.identity: trial for trial in trials}
         unique = list(self.trials.values())
+        if self.options.repeat:
+            self.waiting.extend(Task(trial, is_rehearsal=True) for trial in unique)
+            return
         pending = [trial for trial in unique if self.store.record(trial.identity) is None]
         is_first_run = len(pending) == len(unique)  # no variant has a record
         self.common_failure = CommonFailure({*map(trial_group, unique), *([] if is_first_run else [None])})
@@ -266,6 +269,9 @@ class Scheduler:
             self._save_rehearsal(trial, record, outcome)
         if task.is_beside or (record is None and self._retry(task, outcome)):
             return
+        if is_program(trial.spec):
+            self._save_rehearsal(trial, record, outcome)
+            return
         self.rehearsing.discard(trial_group(trial))
         if outcome.state in ("done", "interrupted"):
             self.emit(Event(kind="rehearsed", trial=trial))
@@ -274,7 +280,7 @@ class Scheduler:
             self._fail_variant(trial, outcome)
 
     def _save_rehearsal(self, trial: Trial, record: Mapping[str, Any] | None, outcome: Outcome) -> None:
-        """Save the first step in another environment for the certificate, or why there is none."""
+        """Save the rehearsal for the certificate, or why there is none."""
         try:
             if record is not None:
                 save_rehearsal(record, self.store)
@@ -375,7 +381,7 @@ def run_trials(
     `InterruptedStudyError` with the command `resume`. Trials that other runners still run at the end are a
     `StoreError`. Messages of trials that are among `messages` are not reported again; the others are added to them.
     """
-    shared = store.root if launcher.is_remote else None
+    shared = store.root if launcher.is_remote or options.repeat else None  # a program may write large files
     if shared is not None:
         make_folder(shared, files=store.files)
     with tempfile.TemporaryDirectory(prefix="paribus-" if shared is None else ".rehearsal-", dir=shared) as folder:

@@ -1,0 +1,81 @@
+"""What the certificates of studies of programs find: scripts that are not repeatable, or change more than an option."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., Any]
+SCRIPT = """
+import argparse, json, os, random
+p = argparse.ArgumentParser()
+p.add_argument("--way", default="base")
+p.add_argument("--seed", type=int, default=0)
+a = p.parse_args()
+loss = 3 + random.Random(a.seed).random()
+{}
+json.dump({"step": 1, "loss": loss}, open("m.json", "w"))
+"""
+REPEATABLE = "loss -= 0.1 * (a.way != 'base') * (1 + a.seed / 9)"
+NOISY = "loss += random.gauss(0, 1e-6) - 0.1 * (a.way != 'base')"
+LEAKING = """
+path = os.path.dirname(os.path.realpath(__file__)) + "/state.txt"
+state = float(open(path).read()) if os.path.exists(path) else 9
+open(path, "w").write(str(state * 0.9))
+loss += state
+"""
+STUDY: dict[str, Any] = {
+    "name": "mine",
+    "program": f"{sys.executable} train.py",
+    "base": {"way": "base"},
+    "vary": {"way": ["other"]},
+    "seeds": 3,
+    "metric": {"name": "loss", "from": "m.json", "margin": 0.01},
+}
+
+
+@pytest.fixture
+def compared(cli: Cli) -> Callable[..., tuple[dict[str, Any], str]]:
+    """Run a study of a script, and return its table and what `compare` prints."""
+
+    def compare(script: str, *options: str, **changes: Any) -> tuple[dict[str, Any], str]:
+        Path("train.py").write_text(script)
+        Path("study.yaml").write_text(json.dumps({**STUDY, **changes}))
+        table: dict[str, Any] = json.loads(cli("run", "study.yaml", "--jobs", "1", "--json", *options).out)
+        return table, " ".join(cli("compare", "study.yaml").out.split())
+
+    return compare
+
+
+Compared = Callable[..., tuple[dict[str, Any], str]]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("body", "verdict", "finding"),
+    [
+        (REPEATABLE, "better", "; repeated"),
+        (NOISY, "better", "not repeatable (differs by"),
+        (LEAKING, "withheld (no effect beyond noise)", "not repeatable (differs by"),
+    ],
+    ids=["repeatable", "noisy", "leaking"],
+)
+def test_a_trial_of_the_baseline_is_run_again(compared: Compared, body: str, verdict: str, finding: str) -> None:
+    table, shown = compared(SCRIPT.replace("{}", body, 1))
+    assert [row["verdict"] for row in table["rows"]] == [verdict]
+    assert finding in shown
+    assert ("! Not repeatable" in shown) == (body != REPEATABLE)
+
+
+@pytest.mark.thorough
+def test_a_skipped_repetition_is_made_up_for(cli: Cli, compared: Compared) -> None:
+    script = SCRIPT.replace("{}", REPEATABLE, 1)
+    assert "no trial was run again" in compared(script, "--no-repeat")[1]
+    assert "runs again" in cli("run", "study.yaml").err
+    assert "nothing to run" in cli("run", "study.yaml").err
+    assert "; repeated" in " ".join(cli("compare", "study.yaml").out.split())
