@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, final
 
+from paribus.analysis.program_findings import witnessed_parameters
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import TrialEntry
 from paribus.specs.program_spec import is_program
@@ -53,6 +54,11 @@ def declared(name: str) -> CostFunction:
     return lambda entry: _positive(entry.result.get(name))
 
 
+def parameters(entry: TrialEntry) -> float | None:
+    """Return the number of parameters that the engine counted, or the witness of a program recorded."""
+    return _positive(witnessed_parameters(entry) if is_program(entry.spec) else entry.result.get("parameters"))
+
+
 def tokens_per_second(entry: TrialEntry) -> float | None:
     """Return the speed of the training steps, without start and evaluation."""
     seconds = entry.provenance.get("training_seconds")
@@ -71,7 +77,8 @@ def peak_bytes(entry: TrialEntry) -> float | None:
 
 
 DECLARED: Final[Mapping[str, CostFunction]] = {
-    name: declared(name) for name in ("parameters", "flops_per_token", "cache_bytes_per_token", "total_flops")
+    "parameters": parameters,
+    **{name: declared(name) for name in ("flops_per_token", "cache_bytes_per_token", "total_flops")},
 }
 MEASURED: Final[Mapping[str, CostFunction]] = {
     "tokens_per_second": tokens_per_second,

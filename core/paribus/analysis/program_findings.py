@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from paribus.errors import join_names
 from paribus.program.input_files import input_names
 from paribus.program.witness import TRAINING
 from paribus.specs.program_spec import PROGRAM
+from paribus.studies.fractional_factorial import TIMES
 
 MAX_NAMES: Final = 4
 _MEASURED: Final = re.compile(
@@ -50,6 +52,13 @@ def unwitnessed_by_pair(pair: TrialPair, tensors: TensorComparison) -> tuple[str
     if splits[0] != splits[1]:
         missing.add(EVALUATION)
     return tuple(name for name in UNWITNESSED if name in missing)
+
+
+def witnessed_parameters(entry: TrialEntry) -> int | None:
+    """Return the number of parameters of the model that a witness recorded; None without one."""
+    tensors = ((entry.certificate.get("witness") or {}) if entry.record else {}).get("tensors") or {}
+    counted = (tensor for tensor in tensors.values() if "buffer" not in tensor and "tied" not in tensor)
+    return sum(math.prod(tensor["shape"]) for tensor in counted) or None
 
 
 def witnessed_tensors(pair: TrialPair) -> TensorComparison:
@@ -129,6 +138,9 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
         else:
             text = f"no effect: every value of {metric} is the baseline's; does the program read {keys}?"
             yield "failure", text
+    counts = [witnessed_parameters(entry) for entry in pair]
+    if counts[0] and counts[1] and counts[0] != counts[1]:
+        yield "side effect", f"{counts[1] / counts[0]:.3g}{TIMES} parameters"
     names = input_names(variant.certificate["inputs"])
     if pair.equal("inputs") and names:
         yield "confirmed", f"same files ({join_names(names)})"

@@ -76,9 +76,12 @@ class Witness:
             return
         count = self._splits[TRAINING].count if TRAINING in self._splits else 0
         new = {}
+        known: set[int] = set()
         for path, value, is_buffer in _named_tensors(model):
             full_name = f"{name}.{path}" if name else path
-            tensor = {**_describe(full_name, value), **({"buffer": True} if is_buffer else {})}
+            flags = {"buffer": is_buffer, "tied": id(value) in known}
+            known.add(id(value))
+            tensor = {**_describe(full_name, value), **{flag: True for flag, is_set in flags.items() if is_set}}
             if full_name not in self._tensors:
                 new[full_name] = tensor
             elif not count and self._tensors[full_name] != tensor:
