@@ -22,8 +22,10 @@ def decayed_products(rows: Sequence[Tensor], k: Tensor, decay: Tensor, same: Ten
     `same` (…, C, C) excludes get 0.
     """
     if decay.shape[-1] > 1:
-        products = _by_halves(rows, k, decay)
-        return products if same is None else [product * same for product in products]
+        shape = torch.broadcast_shapes(k.shape, decay.shape, *(x.shape for x in rows))
+        stacked = torch.stack([x.expand(shape) for x in rows])
+        products: Tensor = _ByHalves.apply(stacked, k.expand(shape), decay.expand(shape))  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return [*(products if same is None else products * same).unbind()]
     is_past = torch.ones(k.shape[-2:-1] * 2, dtype=torch.bool, device=k.device).tril()
     visible = is_past if same is None else is_past & same
     # Excluded before the exponential, which would overflow.
@@ -31,20 +33,65 @@ def decayed_products(rows: Sequence[Tensor], k: Tensor, decay: Tensor, same: Ten
     return [x @ k.transpose(-1, -2) * factors for x in rows]
 
 
-def _by_halves(rows: Sequence[Tensor], k: Tensor, decay: Tensor) -> list[Tensor]:
-    """Compute blocks of 1, 2, 4 … tokens from two halves each, with decays up to and from the end of the first half."""
-    size = 1
-    blocks = torch.stack([(x * k).sum(-1)[..., None, None] for x in rows])  # (R, …, C, 1, 1)
-    while size < k.shape[-2]:
-        halves = (k.shape[-2] // (2 * size), 2, size)
-        first, second = decay.unflatten(-2, halves).unbind(-3)
-        end = first[..., -1:, :]
-        keys = (k.unflatten(-2, halves)[..., 0, :, :] * (end - first).exp()).transpose(-1, -2)
-        factors = (second - end).exp()
-        lower = torch.cat([x.unflatten(-2, halves)[..., 1, :, :] * factors for x in rows], dim=-2) @ keys
-        blocks = _merged(blocks, torch.stack(lower.split(size, dim=-2)))
-        size *= 2
-    return list(blocks.squeeze(-3).unbind())
+class _ByHalves(torch.autograd.Function):
+    """Blocks of 1, 2, 4 … tokens from two halves each, with decays up to and from the end of the first half.
+
+    Products and decays of halves are computed again for the gradient: stored, they would take most of the memory.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, k: Tensor, decay: Tensor) -> Tensor:
+        blocks = (rows * k).sum(-1)[..., None, None]  # (R, …, C, 1, 1)
+        size = 1
+        while size < k.shape[-2]:
+            second, first, *_ = _halves(rows, k, decay, size)
+            blocks = _merged(blocks, second @ first.transpose(-1, -2))
+            size *= 2
+        ctx.save_for_backward(rows, k, decay)
+        return blocks.squeeze(-3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows, k, decay = ctx.saved_tensors
+        diagonal = grad.diagonal(dim1=-2, dim2=-1).unsqueeze(-1)
+        rows_grad, k_grad, decay_grad = diagonal * k, (diagonal * rows).sum(0), torch.zeros_like(decay)
+        size = 1
+        while size < k.shape[-2]:
+            second, first, second_factors, first_factors = _halves(rows, k, decay, size)
+            lower = _below_diagonal(grad, size)
+            second_grad = lower @ first
+            first_grad = (lower.transpose(-1, -2) @ second).sum(0)
+            halves = (-1, 2, size)
+            rows_grad.unflatten(-2, halves)[..., 1, :, :].addcmul_(second_grad, second_factors)
+            k_grad.unflatten(-2, halves)[..., 0, :, :].addcmul_(first_grad, first_factors)
+            second_part, first_part = (second_grad * second).sum(0), first_grad * first
+            in_halves = decay_grad.unflatten(-2, halves)
+            in_halves[..., 1, :, :].add_(second_part)
+            in_halves[..., 0, :, :].sub_(first_part)
+            in_halves[..., 0, -1, :].add_(first_part.sum(-2) - second_part.sum(-2))
+            size *= 2
+        return rows_grad, k_grad, decay_grad
+
+
+def _halves(rows: Tensor, k: Tensor, decay: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return rows of second halves and keys of first halves with their decays, and the decays: (…, N, S, K) each."""
+    first, second = decay.unflatten(-2, (-1, 2, size)).unbind(-3)
+    end = first[..., -1:, :]
+    second_factors, first_factors = (second - end).exp(), (end - first).exp()
+    row_halves, key_halves = (x.unflatten(-2, (-1, 2, size)) for x in (rows, k))
+    return (
+        row_halves[..., 1, :, :] * second_factors,
+        key_halves[..., 0, :, :] * first_factors,
+        second_factors,
+        first_factors,
+    )
+
+
+def _below_diagonal(x: Tensor, size: int) -> Tensor:
+    """Return the blocks of second halves by first halves on the diagonal: (…, C, C) -> (…, N, S, S)."""
+    blocks = x.unflatten(-2, (-1, 2, size)).unflatten(-1, (-1, 2, size))[..., 1, :, :, 0, :]
+    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def _merged(blocks: Tensor, lower: Tensor) -> Tensor:
@@ -55,15 +102,15 @@ def _merged(blocks: Tensor, lower: Tensor) -> Tensor:
 
 
 class _UnitLowerInverse(torch.autograd.Function):
+    """Inverses of blocks of 1, 2, 4 … tokens from those of two halves each."""
+
     @staticmethod
     def forward(ctx: Any, lower: Tensor) -> Tensor:
-        inverse = lower.new_ones(*lower.shape[:-1], 1, 1)  # of blocks of 1, 2, 4 … tokens
+        inverse = lower.new_ones(*lower.shape[:-1], 1, 1)  # (…, C, 1, 1)
         size = 1
         while size < lower.shape[-1]:
-            blocks = lower.unflatten(-2, (-1, 2, size)).unflatten(-1, (-1, 2, size))[..., 1, :, :, 0, :]
-            below = blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)  # (…, N, S, S)
             first, second = inverse.unflatten(-3, (-1, 2)).unbind(-3)
-            inverse = _merged(inverse, -(second @ below @ first))
+            inverse = _merged(inverse, -(second @ _below_diagonal(lower, size) @ first))
             size *= 2
         inverse = inverse.squeeze(-3)
         ctx.save_for_backward(inverse)
