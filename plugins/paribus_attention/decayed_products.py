@@ -91,7 +91,8 @@ def _halves(rows: Tensor, k: Tensor, decay: Tensor, size: int) -> tuple[Tensor, 
 def _below_diagonal(x: Tensor, size: int) -> Tensor:
     """Return the blocks of second halves by first halves on the diagonal: (…, C, C) -> (…, N, S, S)."""
     blocks = x.unflatten(-2, (-1, 2, size)).unflatten(-1, (-1, 2, size))[..., 1, :, :, 0, :]
-    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+    below: Tensor = blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+    return below
 
 
 def _merged(blocks: Tensor, lower: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ class SoftplusDecay(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return log decays and steps, in float32 or wider: (B, T, D) -> 2 x (B, H, T, E)."""
         wide = torch.promote_types(x.dtype, torch.float64)
-        steps = functional.softplus(self.step(x).to(wide) + self.offsets.like(x, wide))
+        # softplus(x) = -logsigmoid(-x); compiled, torch 2.13 mistakes the strides of the gradient of softplus.
+        steps = -functional.logsigmoid(-(self.step(x).to(wide) + self.offsets.like(x, wide)))
         steps = steps.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         rates = self.rates.like(x, wide) * self.log_rate.to(wide).exp()
         return -rates[:, None, None] * steps, steps

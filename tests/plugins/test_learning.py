@@ -60,6 +60,13 @@ def test_every_component_learns_one_batch(slot: str, name: str, final_loss: Call
 
 
 @pytest.mark.parametrize(
+    "name", ["delta", "delta-product", "gated-delta", "gated-linear", "kimi-delta", "mamba2", "retention"]
+)
+def test_every_recurrence_learns_one_batch(name: str, final_loss: Callable[..., float]) -> None:
+    assert final_loss(f"attention={name}", "position=none") < 0.05
+
+
+@pytest.mark.parametrize(
     "overrides",
     [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all"), ("optimizer={name: muon, lr: 3e-3}",)],
     ids=" ".join,

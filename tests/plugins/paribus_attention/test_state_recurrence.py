@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from paribus import Context, Stack, TokenLayout
 from paribus_attention.decayed_products import unit_lower_inverse
 from paribus_attention.state_recurrence import CHUNK, Tokens, run_chunks
 
@@ -92,11 +93,41 @@ def test_a_delta_rule_with_orthonormal_keys_recalls_every_value(randn: Randn) ->
     torch.testing.assert_close(y[:, :, 8:], -values, rtol=0, atol=1e-14)  # the second value of a key replaces the first
 
 
+def test_a_step_of_two_changes_the_sign_of_the_state(randn: Randn) -> None:
+    """Without values, such a step reflects the state: the parity of the number of tokens."""
+    length = 2 * CHUNK + 3
+    key = functional.normalize(randn(1, 1, 1, 5), dim=-1)
+    keys, zeros = key.expand(-1, -1, length, -1), torch.zeros(1, 1, length, 1, dtype=key.dtype)
+    y, _ = run_chunks(Tokens(keys, keys, zeros, None, zeros + 2), key.mT.contiguous(), delta=True)
+    signs = (-1.0) ** torch.arange(1, length + 1, dtype=key.dtype)
+    torch.testing.assert_close(y.flatten(), signs, rtol=0, atol=1e-12)
+
+
 def test_the_inverse_is_stable_for_equal_keys_and_steps_of_two() -> None:
     """Powers of this matrix exceed 10^18; its inverse has entries of at most 2."""
     lower = torch.full((CHUNK, CHUNK), 2.0).tril(-1)
     inverse = unit_lower_inverse(lower)
     torch.testing.assert_close(inverse @ (lower + torch.eye(CHUNK)), torch.eye(CHUNK), rtol=0, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
+@pytest.mark.parametrize(
+    "name", ["delta", "delta-product", "gated-delta", "gated-linear", "kimi-delta", "mamba2", "retention"]
+)
+def test_it_compiles_into_one_graph_with_its_gradients(
+    name: str, build_stack: Callable[..., Stack], randn: Randn
+) -> None:
+    stack: Any = build_stack(name)
+    attention = stack.layers[0].attention
+    x, documents = randn(2, 100, 12).requires_grad_(), torch.arange(100).unsqueeze(0) // 40
+    layout = TokenLayout(torch.arange(100).unsqueeze(0), documents)
+    compiled: Any = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    outputs = [module(x, Context((), layout, layout)) for module in (compiled, attention)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
+    leaves = [x, *attention.parameters()]
+    for pair in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in outputs), strict=True):
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-10)
 
 
 PEERS: dict[str, Any] = {
