@@ -33,6 +33,18 @@ def decayed_products(rows: Sequence[Tensor], k: Tensor, decay: Tensor, same: Ten
     return [x @ k.transpose(-1, -2) * factors for x in rows]
 
 
+def running_sum(x: Tensor) -> Tensor:
+    """Return the sums of each token and those before it, by doubling: (…, C, E) -> (…, C, E).
+
+    On CUDA, `cumsum` has no deterministic implementation, and a product may round to TF32.
+    """
+    size, length = 1, x.shape[-2]
+    while size < length:
+        x = x + functional.pad(x, (0, 0, size, 0))[..., :length, :]
+        size *= 2
+    return x
+
+
 class _ByHalves(torch.autograd.Function):
     """Blocks of 1, 2, 4 … tokens from two halves each, with decays up to and from the end of the first half.
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus import AttentionTraits, Context, State
-from paribus_attention.decayed_products import decayed_products, product_flops, unit_lower_inverse
+from paribus_attention.decayed_products import decayed_products, product_flops, running_sum, unit_lower_inverse
 from paribus_attention.documents import fill_padding, is_content, previous_document
 
 CHUNK: Final = 64
@@ -137,7 +137,7 @@ def run_chunks(
     assert k is not None, "only decays and step sizes may be missing"
     assert v is not None, "only decays and step sizes may be missing"
     marks = None if documents is None else _documents(documents, initial_document, size, count)
-    decay = v.new_zeros(1, 1, count, size, 1) if log_decay is None else log_decay.cumsum(-2)  # since the chunk began
+    decay = v.new_zeros(1, 1, count, size, 1) if log_decay is None else running_sum(log_decay)  # since the chunk began
     scores = decayed_products([q, k] if delta else [q], k, decay, None if marks is None else marks.same)
     last = decay[..., -1:, :]
     read_factors, write_factors, kept = decay.exp(), (last - decay).exp(), last.exp().transpose(-1, -2)
