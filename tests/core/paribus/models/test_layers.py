@@ -39,6 +39,7 @@ AOT = {"compile": {"backend": "aot_eager"}}  # graphs of forward and backward wi
 INDUCTOR = {"compile": True}
 TINY_PRESETS = sorted(name for name in installed().index.presets if name.endswith("-tiny"))
 LARGER = {
+    "kimi-linear-tiny": ("dims.layers=4",),
     "vit-tiny": ("dims.length=17",),
     "modernbert-tiny": ("dims.layers=3",),
     "bytenet-tiny": ("attention=[{name: bottleneck-conv}, {name: bottleneck-conv, dilation: 2}]",),

@@ -49,7 +49,10 @@ CHANGES = (
 )
 
 
-LARGER = {"bytenet-tiny": ("dims.layers=5",)}  # one for each of its dilations
+LARGER = {
+    "bytenet-tiny": ("dims.layers=5",),
+    "kimi-linear-tiny": ("dims.layers=4",),
+}  # one for each of their attentions
 
 
 @pytest.mark.thorough
