@@ -66,4 +66,4 @@ class SignedSteps(torch.optim.Optimizer):
 
 @hookimpl
 def optimizer() -> Mapping[str, type[Optimizer]]:
-    return {"lion": Lion}
+    return {"their-lion": Lion}
