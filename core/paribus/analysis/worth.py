@@ -69,9 +69,9 @@ class Multiplier:
             low = f"< {_times(self.smallest)}" if self.low is None else _times(self.low)
             high = f"> {_times(self.largest)}" if self.high is None else _times(self.high)
             return f"{_times(self.value)} [{low}, {high}]"
-        if self.is_above:
-            return f"> {_times(self.largest)}" + ("" if self.low is None else f" [from {_times(self.low)}]")
-        return f"< {_times(self.smallest)}" + ("" if self.high is None else f" [to {_times(self.high)}]")
+        word, limit, end = ("from", self.largest, self.low) if self.is_above else ("to", self.smallest, self.high)
+        interval = "" if end is None or _times(end) == _times(limit) else f" [{word} {_times(end)}]"
+        return f"{'>' if self.is_above else '<'} {_times(limit)}{interval}"
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))

@@ -51,7 +51,8 @@ def worth_sections(plan: Plan, table: Table, records: Records) -> Iterator[Secti
         answers = [_worth(row, part, budgets, plan.study) for row in part.rows if row.difference is not None]
         found.append((part, answers))
         prefix = f"{part.setting}: " if part.setting else ""
-        lines += [f"{prefix}{line}" for line in (_curve_text(part, budgets), *map(_text, answers))]
+        texts = [_flat_text(plan.study)] if _is_flat(budgets) else map(_text, answers)
+        lines += [f"{prefix}{line}" for line in (_curve_text(part, budgets), *texts)]
         documents.append(_document(part, budgets, answers))
     trends = {name: value for name in _names(found) if (value := _trend(name, found)) is not None}
     pending = (f"not finished: {plural(missing, 'trial')} of the baseline at other budgets",) if missing else ()
@@ -141,6 +142,17 @@ def _curve_text(table: Table, budgets: Budgets) -> str:
     means = {factor: sum(values.values()) / len(values) for factor, values in budgets.items() if values}
     points = (f"{format_number(mean, decimals)} at {factor:g}" for factor, mean in means.items())
     return f"baseline: {join_names(points)}"
+
+
+def _is_flat(budgets: Budgets) -> bool:
+    """Return whether the baseline has the same value at all budgets, for each seed."""
+    measured = [values for values in budgets.values() if values]
+    return len(measured) > 1 and all(values == measured[0] for values in measured)
+
+
+def _flat_text(study: Study) -> str:
+    option = f"; does the program read `{study.worth.option}`?" if study.worth and study.worth.option else ""
+    return f"unknown: the budget has no effect, as the baseline has equal values at all budgets{option}"
 
 
 def _document(table: Table, budgets: Budgets, answers: Sequence[Worth]) -> dict[str, Any]:

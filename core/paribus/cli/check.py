@@ -90,6 +90,9 @@ def _is_study(session: Session, source: str) -> bool:
 
 
 def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: bool) -> int:
+    from paribus.planning.worth import OWN
+    from paribus.program.command import command_of
+    from paribus.program.input_files import check_program
     from paribus.runner.match_time import unsolved_matches
 
     if overrides:
@@ -111,11 +114,7 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
         specs = {", ".join(filter(None, names)): trial.spec for names, trial in trials.items()}
         warnings += _memory_warnings(session, specs)
     else:
-        from paribus.program.command import command_of
-        from paribus.program.input_files import missing_program
-
-        if problem := missing_program(planned.plan.study.program["command"], Path.cwd()):
-            raise SpecError(problem)
+        check_program(planned.plan.study.program["command"], Path.cwd())
         commands = {trial.variant: command_of(trial.spec).text for trial in reversed(planned.plan.trials)}
     settings = [setting.name for setting in planned.plan.settings]
     excluded = [{"variant": exclusion.variant, "reason": exclusion.reason} for exclusion in planned.plan.excluded]
@@ -129,6 +128,11 @@ def _study(session: Session, source: str, overrides: tuple[str, ...], as_json: b
     out(f"# study {planned.name}: {len(planned.plan.variants)} variants, {len(planned.plan.trials)} trials")
     for variant in planned.plan.variants:
         out(f"{variant.name}: {commands[variant.name]}" if commands else variant.name)
+    at_budgets = [
+        trials[0] for curve in planned.plan.curves for factor, trials in curve.trials.items() if factor != OWN
+    ]
+    for trial in at_budgets:
+        out(f"{trial.variant}, {trial.setting}" + (f": {command_of(trial.spec).text}" if commands else ""))
     if len(settings) > 1:
         out(f"in {len(settings)} settings: {'; '.join(settings)}")
     for line in unsolved_matches(planned):

@@ -77,7 +77,7 @@ def _baseline_curve(
                 Problem(code="duplicate-budget", path="worth", location=location, message=message, valid=valid)
             )
         specs = resolve_with_budget(scaled, Variant(BASELINE), index, [*changes, *option], flops_per_step)
-        name = ", ".join(filter(None, (setting.name, f"budget x {factor:g}")))
+        name = ", ".join(filter(None, (setting.name, f"budget x {actual:g}")))
         built = build_trials(scaled, [Variant(BASELINE)], {BASELINE: specs}, {}, index, fingerprint)
         trials[actual] = tuple(replace(trial, setting=name) for trial in built)
     return BaselineCurve(setting.name, dict(sorted(trials.items())))

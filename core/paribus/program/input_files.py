@@ -66,13 +66,14 @@ def missing_script(command: str, folder: Path) -> str:
     return ""
 
 
-def missing_program(command: str, folder: Path) -> Problem | None:
-    """Return the problem of a command whose first word is no program on the PATH, and none in the folder."""
+def check_program(command: str, folder: Path) -> None:
+    """Raise an error if the first word of a command is no program on the PATH, and none in the folder."""
     first = shlex.split(command)[0]
-    if placeholders(first) or shutil.which(first) or (folder / first).exists():
-        return None
-    message = f"there is no program `{first}` on the PATH"
-    return Problem(code="no-file", path=PROGRAM, message=message, valid="a program on the PATH, or a path")
+    if not (placeholders(first) or shutil.which(first) or (folder / first).exists()):
+        message = f"there is no program `{first}` on the PATH"
+        raise SpecError(
+            Problem(code="no-file", path=PROGRAM, message=message, valid="a program on the PATH, or a path")
+        )
 
 
 def input_problems(inputs: Sequence[str], folder: Path) -> Iterator[tuple[int, str, str]]:

@@ -43,8 +43,8 @@ def test_without_noise_a_parabola_is_met_exactly(true: float, better: Better, bu
 @pytest.mark.parametrize(
     ("variant", "text"),
     [
-        (curve(3.0), "> 2.00\N{MULTIPLICATION SIGN} [from 2.00\N{MULTIPLICATION SIGN}]"),
-        (curve(0.2), "< 0.500\N{MULTIPLICATION SIGN} [to 0.500\N{MULTIPLICATION SIGN}]"),
+        (curve(3.0), "> 2.00\N{MULTIPLICATION SIGN}"),
+        (curve(0.2), "< 0.500\N{MULTIPLICATION SIGN}"),
         (curve(1.0), "1.00\N{MULTIPLICATION SIGN} [1.00\N{MULTIPLICATION SIGN}, 1.00\N{MULTIPLICATION SIGN}]"),
     ],
 )

@@ -448,6 +448,15 @@ json.dump([{"val_loss": loss - 1}, {"val_loss": loss + 1}], open("m.json", "w"))
     assert "worth in compute" in Path("r.html").read_text()
 
 
+def test_a_budget_that_the_program_ignores_is_reported(cli: Cli, write: Callable[..., str]) -> None:
+    script = SCRIPT.replace("a = p.parse_args()", "p.add_argument('--epochs')\na = p.parse_args()")
+    base, worth = {"attention": "mha", "epochs": 5}, {"option": "epochs", "factors": [0.5]}
+    study = write(script, base=base, worth=worth, vary={"attention": ["gqa"]}, seeds=2)
+    assert "baseline, budget x 0.4: python3 train.py --attention=mha --epochs=2 --seed=0" in cli("check", study).out
+    rows(cli, study)
+    assert "the budget has no effect" in " ".join(cli("compare", study).out.split())
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("changes", "kinds"),

@@ -406,9 +406,8 @@ def test_a_function_may_draw_the_weights(new: New) -> None:
 
 
 def test_a_function_with_names_draws_residual_layers_as_nanogpt_does(new: New) -> None:
-    projection = Scaled()
-    model = nn.ModuleDict({"c_fc": nn.Linear(64, 64), "c_proj": projection})
-    nn.init.normal_(projection.weight, std=0.02 / 2)
+    layers = {"c_fc": nn.Linear(64, 64), "c_proj": nn.Linear(64, 64)}
+    nn.init.normal_(layers["c_proj"].weight, std=0.02 / 2)
     names = []
 
     def init(module: nn.Module, name: str) -> None:
@@ -418,10 +417,20 @@ def test_a_function_with_names_draws_residual_layers_as_nanogpt_does(new: New) -
             if name.endswith("c_proj"):
                 nn.init.normal_(module.weight, std=0.02 / 2)
 
-    new().initialise(model, 1, init)
+    new().initialise(nn.ModuleDict(layers), 1, init)
     assert names == ["c_proj", "c_fc", ""]
-    assert 0.008 < float(projection.weight.detach().std()) < 0.012
-    new().initialise(nn.Linear(4, 4), 1, lambda module, gain=1.0: init(module, ""))  # not a name
+    assert 0.008 < float(layers["c_proj"].weight.detach().std()) < 0.012
+
+
+def test_a_function_with_a_default_gets_no_name(new: New) -> None:
+    def init(module: nn.Linear, gain: float = 1.0) -> None:
+        nn.init.uniform_(module.weight, -gain, gain)
+        nn.init.zeros_(module.bias)
+
+    layer = nn.Linear(64, 64)
+    init(layer)
+    new().initialise(layer, 1, init)
+    assert float(layer.weight.detach().std()) > 0.5
 
 
 def test_models_of_transformers_are_drawn(new: New) -> None:
