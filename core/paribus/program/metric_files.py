@@ -128,7 +128,8 @@ def _newest(folder: Path, pattern: str, source: str) -> Path:
     files = [path for path in folder.glob(pattern) if path.is_file()] if is_pattern else [folder / pattern]
     existing = [path for path in files if path.is_file()]
     if not existing:
-        written = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        witnesses = witness_files(folder)
+        written = (it for it in folder.rglob("*") if it.is_file() and not it.is_symlink() and it not in witnesses)
         names = join_names(sorted(str(path.relative_to(folder)) for path in written), MAX_NAMES)
         message = f"the program ended, and wrote no `{source}`, but {names or 'no file'}"
         raise DataError(Problem(code="no-metric", message=message))

@@ -112,6 +112,7 @@ def test_a_file_without_the_metric_says_what_it_has(tmp_path: Path, text: str, m
 
 def test_a_missing_file_says_what_was_written(tmp_path: Path) -> None:
     (tmp_path / "train.py").symlink_to(__file__)
+    (tmp_path / "paribus-witness.jsonl.23394").write_text("{}\n")  # not by the program, and of another name each time
     with pytest.raises(DataError, match=re.escape("wrote no `m.jsonl`, but no file")):
         read_points(tmp_path, "m.jsonl", "loss")
     (tmp_path / "other.csv").write_text("x\n")
