@@ -73,6 +73,7 @@ def caption_lines(
             yield "Weights, batches and environment were compared as the script recorded them with `paribus.witness`."
         yield from assumption(rows)
         yield from pairing_gain(rows)
+        yield from _contention(rows, done)
         return
     steps, tokens = span([entry.result["steps"] for entry in done]), span([entry.result["tokens"] for entry in done])
     starts_from_saved = bool(done) and all("sha256" in (entry.spec.get("from") or {}) for entry in done)
@@ -100,6 +101,13 @@ def caption_lines(
         those = f"Each trial but those of {fresh}" if fresh else "Each trial"
         yield f"{those} starts from {join_names(stages)} of the same variant and seed, and its costs include both."
     yield from pairing_gain(rows)
+    yield from _contention(rows, done)
+
+
+def _contention(rows: Sequence[Row], done: Sequence[TrialEntry]) -> Iterator[str]:
+    """Yield why speed is marked as approximate. No verdict depends on it, and a gate on speed has its own reason."""
+    if any(row.costs["tokens_per_second"].rough for row in rows) and any(map(is_contended, done)):
+        yield "Trials shared a machine (contended): speed is approximate (~)."
 
 
 def correction(rows: Sequence[Row], family: int = 0, scope: str = "in all settings") -> str:
@@ -291,8 +299,6 @@ def warning_lines(
         yield f"{len(machines)} kinds of machine ({machine_names}): speed and memory are compared only within one kind."
     elif rough and any(not on_same_host(pair) for pairs in paired.values() for pair in pairs.pairs):
         yield "The trials of a pair ran on different machines of one kind: speed is approximate (~)."
-    if rough and any(map(is_contended, recorded)):
-        yield "Trials shared a machine (contended): speed is approximate (~)."
 
 
 def outlier_warning(rows: Sequence[Row]) -> Iterator[str]:
@@ -301,8 +307,8 @@ def outlier_warning(rows: Sequence[Row]) -> Iterator[str]:
     if texts:
         yield (
             f"Outliers among the differences: {join_names(texts, MAX_NAMES)}. Their intervals are widened by a "
-            "sign-flip test; of fewer than six seeds they have no end. If seeds fail now and then, other variants may "
-            "have been lucky with few seeds."
+            "sign-flip test, which decides nothing below six seeds. Look at what happened on these seeds, and add "
+            "seeds. If seeds fail now and then, other variants may have been lucky with few seeds."
         )
 
 

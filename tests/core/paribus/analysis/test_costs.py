@@ -46,7 +46,7 @@ def test_speed_beside_other_trials_is_marked_contended(make: Make, ask: Ask) -> 
     assert only(table).costs["tokens_per_second"].rough
     assert not only(table).costs["peak_bytes"].rough
     assert only(table).to_json("m")["contended"] is True
-    assert "Trials shared a machine (contended): speed is approximate (~)." in table.warnings
+    assert "Trials shared a machine (contended): speed is approximate (~)." in table.caption
 
 
 def test_the_costs_are_multiples_of_the_baselines(make: Make, ask: Ask) -> None:

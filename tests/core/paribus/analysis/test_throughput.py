@@ -72,7 +72,7 @@ def test_the_interval_is_widened_by_the_noise_of_the_baseline(twin: float) -> No
 def test_without_a_timing_pass_speed_is_approximate(entries: list[TrialEntry], ask: Ask) -> None:
     table = compare(entries, ask(entries))
     assert table.rows[0].costs["tokens_per_second"].rough
-    assert "Trials shared a machine (contended): speed is approximate (~)." in table.warnings
+    assert "Trials shared a machine (contended): speed is approximate (~)." in table.caption
 
 
 def test_untimed_trials_keep_approximate_speed(entries: list[TrialEntry], ask: Ask) -> None:
