@@ -32,7 +32,8 @@ def verb(
     `paribus compare quickstart`
 
     STUDY is the name of an installed study or a path. Each verdict has an interval, or a reason why it is withheld.
-    `compare-trials` compares two sets of trials, and `compare-benchmarks` two benchmark reports.
+    `compare-values` compares numbers in a file, `compare-trials` two sets of trials, and `compare-benchmarks` two
+    benchmark reports.
     """
     from paribus.analysis.api import compare
     from paribus.analysis.gates import check_study

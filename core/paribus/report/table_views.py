@@ -155,15 +155,15 @@ def table_title(table: Table) -> str:
     return f"{clean(table.study)}: {clean(table.metric)}{last_text(table.last)}{stage}, {table.better} is better"
 
 
-def without_captions(table: Table) -> Table:
-    """Return a table with one line in place of the captions of all settings and families."""
+def without_captions(table: Table, source: str = "`paribus compare --notes`") -> Table:
+    """Return a table with one line in place of the captions of all settings and families, which `source` has."""
     tables = table.settings
     rows = [row for part in tables for row in part.rows]
     count = sum(row.low is not None for row in rows)
     verb = "holds" if count == 1 and holding(rows) == "hold" else holding(rows)
     subject = f"The verdict {verb}" if count == 1 else f"{count} verdicts {verb} together"
     scope = f"{subject} with {percent(1 - table.alpha)} confidence, {_generality(rows, count)}; " if count else ""
-    line = f"{scope}`paribus compare --notes` explains the table"
+    line = f"{scope}{source} explains the table"
     short = [
         replace(
             part,

@@ -34,6 +34,13 @@ def test_printing_a_table_gives_80_columns_without_colours(table: Table) -> None
     assert "\x1b" not in str(table)
 
 
+def test_printing_a_table_leaves_out_its_captions(table: Table) -> None:
+    assert len(table.caption) > 1
+    assert "A difference is variant" in table.caption[0]
+    assert "A difference is variant" not in str(table)
+    assert "print(*table.caption)" in str(table)
+
+
 def test_a_notebook_shows_the_markdown(table: Table) -> None:
     assert table._repr_markdown_() == table.to_markdown() == markdown(table)
 
