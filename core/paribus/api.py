@@ -18,7 +18,7 @@ from paribus.analysis.verdicts import Better
 from paribus.planning.api import PlannedStudy, data_frame, study
 from paribus.registry import Registry
 from paribus.report.markdown import markdown
-from paribus.report.table_views import study_grid, to_csv
+from paribus.report.table_views import study_grid, to_csv, without_captions
 from paribus.report.terminal import table_text
 from paribus.runner.in_process import InProcessLauncher
 from paribus.runner.jobs import RunOptions, make_launcher
@@ -233,7 +233,7 @@ class TableRenderer:
     """Prints a table as in a terminal, and shows it in a notebook, a paper, a data frame."""
 
     def text(self, table: Table, width: int) -> str:
-        return table_text(table, width)
+        return table_text(without_captions(table, "`print(*table.caption)`"), width)
 
     def markdown(self, table: Table, columns: Columns) -> str:
         return markdown(table, columns=columns)

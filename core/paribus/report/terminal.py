@@ -247,9 +247,8 @@ def show_table(
 
 
 def table_text(table: Table, width: int, *, color: bool = False) -> str:
-    """Return a table as text of `width` columns, with one line in place of its captions."""
-    shown = table_views.without_captions(table, "`print(*table.caption)`")
-    return parts_as_text(partial(_parts, shown), width, color=color)
+    """Return a table as text of `width` columns."""
+    return parts_as_text(partial(_parts, table), width, color=color)
 
 
 def _parts(table: Table, pen: Pen, columns: Columns = None) -> Iterator[RenderableType]:
