@@ -58,7 +58,8 @@ class TensorComparison:
         )
         counts = Counter(name for paths, _ in groups for name in {it.short for it in _names(paths)})
         ambiguous = {name for name, count in counts.items() if count > 1}
-        equal = {it.short for it in _names(self.equal)}
+        biases = [path for path in self.equal if path.endswith(".bias")]
+        equal = {it.short for paths in (self.equal, biases) for it in _names(paths)}
         every = {path for kind in KINDS for path in getattr(self, kind)}
         texts = [(short_names(paths, ambiguous, equal, every.difference(paths)), change) for paths, change in groups]
         return tuple(f"{names} {change}" for names, change in texts if names)

@@ -57,6 +57,8 @@ def test_a_layer_keeps_its_number_if_others_of_its_name_are_equal() -> None:
     without = {path: tensor for path, tensor in sequential.items() if not path.startswith("net.1.")}
     assert compare_tensors(sequential, without, scheme=True).changes == ("net.1 removed",)
     assert compare_tensors(sequential, {}, scheme=True).changes == ("net removed",)
+    unbiased = {path: tensor for path, tensor in sequential.items() if path != "net.1.bias"}
+    assert compare_tensors(sequential, unbiased, scheme=True).changes == ("net.1.bias removed",)
     of_layers = {f"{layer}.{head}.weight": begins() for layer in LAYERS for head in "kv"}
     partly = {path: tensor for path, tensor in of_layers.items() if path != f"{LAYERS[1]}.k.weight"}
     assert compare_tensors(of_layers, partly, scheme=True).changes == ("layers.1.attention.heads.k removed",)
