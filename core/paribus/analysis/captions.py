@@ -13,7 +13,7 @@ from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
 from paribus.analysis.pairing import PairedTrials
 from paribus.analysis.program_certificate import repetition_warning
-from paribus.analysis.program_findings import UNWITNESSED, unwitnessed
+from paribus.analysis.program_findings import UNWITNESSED
 from paribus.analysis.table import Family, Row
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
@@ -288,7 +288,7 @@ def warning_lines(
     recorded = [entry for entry in trials if entry.record is not None]
     if recorded and is_program(recorded[0].spec):
         yield from repetition_warning(comparison.repetition, comparison.metric)
-        yield from _program_warnings(recorded)
+        yield from _program_warnings(recorded, paired)
     else:
         yield from _evaluation_warnings(recorded)
         yield from _version_warnings(recorded)
@@ -342,11 +342,17 @@ def _look_warnings(comparison: ComparisonSpec) -> Iterator[str]:
         )
 
 
-def _program_warnings(trials: Sequence[TrialEntry]) -> Iterator[str]:
-    """Warn of what the records of a program do not show."""
-    missing = {name for entry in trials for name in unwitnessed(entry)}
+def _program_warnings(trials: Sequence[TrialEntry], paired: Mapping[str, PairedTrials]) -> Iterator[str]:
+    """Warn of what the records of a program do not show, and of which variants."""
+    certificates = [pairs.certificate for pairs in paired.values() if pairs.certificate is not None]
+    variants = {name: [it.variant for it in certificates if name in it.unwitnessed] for name in UNWITNESSED}
+    missing = [
+        name if len(lacking) == len(certificates) else f"{name} ({join_names(lacking, MAX_NAMES)})"
+        for name, lacking in variants.items()
+        if lacking
+    ]
     if missing:
-        names = join_names([name for name in UNWITNESSED if name in missing])
+        names = join_names(missing)
         yield (
             f"Not certified: the program does not show whether the trials of a pair had the same {names}. "
             "Checked are its files, options and values; `paribus.witness` in the script records the rest."

@@ -16,8 +16,12 @@ from typing import Any, Final, final
 from paribus.analysis.certificate_checks import effect_findings, gradient_findings, option_findings, step_findings
 from paribus.analysis.program_findings import (
     KEYED,
+    UNWITNESSED,
+    judged,
+    measured_steps,
     program_findings,
     unwitnessed_by_pair,
+    weight_findings,
     witness_findings,
     witnessed_tensors,
 )
@@ -49,6 +53,8 @@ class Certificate:
     differing_paths: tuple[str, ...]  # dotted paths of the resolved specs
     tensors: Mapping[str, tuple[str, ...]]  # kind of `KINDS` -> paths of the tensors that are not equal
     unwitnessed: tuple[str, ...] = ()  # what a program does not show, so that it is not certified
+    effects: tuple[str, ...] = ()  # what differs besides the model in trials of a program, as `effects` names it
+    hint: str = ""  # what to state in the study if these effects are meant
     unrepeated: str = ""  # why it is not known that an equal trial of a program has equal values
 
     @property
@@ -69,9 +75,11 @@ class Certificate:
     def text(self) -> str:
         """All findings in one line."""
         counted = (f"{self.equal_tensors}/{self.total_tensors} tensors equal at step 0",) if self.total_tensors else ()
-        unknown = (f"not witnessed: {join_names(self.unwitnessed)}",) if self.unwitnessed else ()
+        is_witnessed = len(self.unwitnessed) < len(UNWITNESSED)  # otherwise, a warning says it once
+        unknown = (f"not witnessed: {join_names(self.unwitnessed)}",) if self.unwitnessed and is_witnessed else ()
         unrepeated = (self.unrepeated,) if self.unrepeated else ()
-        return "; ".join((*self.failures, *counted, *unknown, *unrepeated, *self.side_effects, *self.confirmed))
+        hint = (self.hint,) if self.hint else ()
+        return "; ".join((*self.failures, *hint, *counted, *unknown, *unrepeated, *self.side_effects, *self.confirmed))
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "ok": self.ok, "text": self.text, "tensors": dict(self.tensors)}
@@ -91,9 +99,13 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
             _spec_findings(pair),
             program_findings(pair),
             _tensor_findings(tensors, KEYED),
+            weight_findings(tensors),
             witness_findings(pair),
+            measured_steps(pair),
         )
-        return _certificate(pair, tensors, [*chain(*findings)], unwitnessed_by_pair(pair, tensors))
+        judged_findings, effects = judged(pair, chain(*findings))
+        certificate = _certificate(pair, tensors, judged_findings, unwitnessed_by_pair(pair, tensors))
+        return replace(certificate, effects=effects)
     same_scheme = not touches(pair.varied, ("initialisation",))
     tensors = compare_tensors(baseline.certificate["tensors"], variant.certificate["tensors"], scheme=same_scheme)
     all_findings = (
@@ -142,7 +154,9 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
         seeds=tuple(seed for certificate in certificates for seed in certificate.seeds),
         failures=_merged(certificates, "failures"),
         side_effects=_merged(certificates, "side_effects"),
-        confirmed=tuple(dict.fromkeys(text for certificate in certificates for text in certificate.confirmed)),
+        confirmed=_merged(certificates, "confirmed")
+        if any(certificate.failures or certificate.effects for certificate in certificates)
+        else tuple(dict.fromkeys(text for certificate in certificates for text in certificate.confirmed)),
         equal_tensors=worst.equal_tensors,
         total_tensors=worst.total_tensors,
         differing_paths=tuple(
@@ -150,6 +164,7 @@ def merge_certificates(certificates: Sequence[Certificate]) -> Certificate:
         ),
         tensors=worst.tensors,
         unwitnessed=tuple(dict.fromkeys(name for certificate in certificates for name in certificate.unwitnessed)),
+        effects=tuple(dict.fromkeys(name for certificate in certificates for name in certificate.effects)),
     )
 
 

@@ -61,11 +61,15 @@ def pair_trials(trials: TrialsByVariant, name: str, comparison: ComparisonSpec) 
     recorded = [pair for pair in planned if pair[0].record is not None and pair[1].record is not None]
     pairs = [pair for pair in recorded if not _differing_conditions(pair)]
     certificates = [certify_chain(*pair) for pair in recorded]
-    certificate = merge_certificates(certificates) if certificates else None
-    if certificate is not None:
-        certificate = _with_note(certificate, comparison.matched_option_notes.get(name))
-    if certificate is not None and is_program(recorded[0][0].spec):
-        certificate = complete_certificate(certificate, recorded, comparison)
+    certificate = None
+    if certificates:
+        is_of_program = is_program(recorded[0][0].spec)
+        merged = (
+            complete_certificate(certificates, recorded, comparison)
+            if is_of_program
+            else merge_certificates(certificates)
+        )
+        certificate = _with_note(merged, comparison.matched_option_notes.get(name))
     finished = [pair for pair in pairs if all(entry.value(comparison.metric) is not None for entry in pair)]
     return PairedTrials(
         pairs=pairs,

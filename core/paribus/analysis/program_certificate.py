@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from paribus.analysis.certificates import Certificate
+from paribus.analysis.certificates import MAX_SEEDS, Certificate, merge_certificates
+from paribus.analysis.trial_pair import TrialPair
 from paribus.analysis.trials import ComparisonSpec, Repetition, TrialEntry
-from paribus.specs.program_spec import PROGRAM
+from paribus.errors import join_names
+from paribus.specs.program_spec import EFFECTS, PROGRAM
 
 Pair = tuple[TrialEntry, TrialEntry]
 
@@ -17,16 +19,52 @@ REPEATED: Final = "repeated"
 NOT_RUN_AGAIN: Final = "not known to be repeatable: no trial was run again"
 
 
-def complete_certificate(certificate: Certificate, pairs: Sequence[Pair], comparison: ComparisonSpec) -> Certificate:
+def complete_certificate(
+    certificates: Sequence[Certificate], pairs: Sequence[Pair], comparison: ComparisonSpec
+) -> Certificate:
     """Return the certificate of all seeds of a variant with what no single pair shows."""
-    failures = [*map(seed_failure, zip(*pairs, strict=True)), _noise_failure(pairs, comparison)]
-    certificate = replace(certificate, failures=(*certificate.failures, *filter(None, failures)))
+    certificate, trials = merge_certificates(certificates), [TrialPair(*pair) for pair in pairs]
+    failures = [
+        *_seed_effects(certificates, trials),
+        *map(seed_failure, zip(*pairs, strict=True)),
+        _noise_failure(pairs, comparison),
+    ]
+    hint = _hint(certificate, trials[0])
+    certificate = replace(certificate, failures=(*certificate.failures, *filter(None, failures)), hint=hint)
     again = comparison.repetition
     if again is None:
         return replace(certificate, unrepeated=NOT_RUN_AGAIN)
     if not again.is_equal:
         return replace(certificate, unrepeated=f"not repeatable (differs by {again.deviation:.2g})")
     return replace(certificate, confirmed=(*certificate.confirmed, REPEATED))
+
+
+def _hint(certificate: Certificate, pair: TrialPair) -> str:
+    """Return what the study has to state if an option changes more than the model on purpose; or an empty string."""
+    stated = [name for name in EFFECTS if name in pair.effects]
+    missing = [name for name in EFFECTS if name in certificate.effects and name not in stated]
+    if not missing:
+        return ""
+    names = sorted((*stated, *missing), key=EFFECTS.index)
+    value = f"[{', '.join(names)}]" if len(names) > 1 else names[0]
+    keys = sorted(pair.varied)
+    subject = f"{' or '.join(f'`{key}`' for key in keys)} changes {'this' if len(missing) == 1 else 'all of this'}"
+    return f"if {subject} on purpose: `effects: {{{', '.join(f'{key}: {value}' for key in keys[:1])}}}`"
+
+
+def _seed_effects(certificates: Sequence[Certificate], pairs: Sequence[TrialPair]) -> Iterator[str]:
+    """Yield the effects that some seeds of a variant lack: an option that has them has them on every seed.
+
+    A variant that fixes the seed differs from the baseline on all seeds but this one.
+    """
+    finished = [
+        certificate for certificate, pair in zip(certificates, pairs, strict=True) if all(it.done for it in pair)
+    ]
+    for name in pairs[0].effects:
+        seeds = [seed for certificate in finished if name in certificate.effects for seed in certificate.seeds]
+        if seeds and len(seeds) < len(finished):
+            names = join_names(seeds, MAX_SEEDS)
+            yield f"another seed: other {name} on seed {names} only; an effect of an option is on every seed"
 
 
 def repetition(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from paribus.analysis.tensor_comparison import TensorComparison, Tensors, compare_tensors
@@ -13,7 +13,7 @@ from paribus.analysis.trials import TrialEntry
 from paribus.errors import join_names
 from paribus.program.input_files import input_names
 from paribus.program.witness import TRAINING
-from paribus.specs.program_spec import PROGRAM
+from paribus.specs.program_spec import EFFECTS, PROGRAM
 from paribus.studies.fractional_factorial import TIMES
 
 MAX_NAMES: Final = 4
@@ -25,6 +25,12 @@ EVALUATION: Final = "evaluation batches"
 UNWITNESSED: Final = (WEIGHTS, "batches", "tokens", "targets", EVALUATION)
 """What makes a comparison fair, and what a program does not show by itself."""
 KEYED: Final = "; `witness().initialise(model, seed)` draws each module's weights by its name"
+FAILURES: Final = {
+    "batches": "{}: a generator of its own for the data makes them equal",
+    "budget": "other budget: {}",
+    "optimizer": "other optimizer: {}",
+}
+"""Failures of what an option changes without saying so, by its effect."""
 
 
 def unwitnessed(entry: TrialEntry) -> tuple[str, ...]:
@@ -69,6 +75,12 @@ def witnessed_tensors(pair: TrialPair) -> TensorComparison:
     return compare_tensors(baseline, variant, scheme="weights" not in pair.effects)
 
 
+def weight_findings(tensors: TensorComparison) -> Iterator[Finding]:
+    """Yield that tensors have other draws, whether an option changes them on purpose or not."""
+    if tensors.leaked or tensors.reinitialised:
+        yield "weights", ""
+
+
 def _tensors(entry: TrialEntry) -> Tensors:
     """Return the tensors of a trial; equal names are drawn alike, and values may differ by a scale."""
     seen = entry.certificate.get("witness") or {}
@@ -105,10 +117,7 @@ def _batch_findings(
     if pair.baseline.done and pair.variant.done:
         for unit, count, other in ((unit, baseline[unit], variant[unit]) for unit in ("count", "tokens", "targets")):
             if None not in (count, other) and count != other:
-                text = f"{count:,} {name if unit == 'count' else f'{unit} in {name}'} against {other:,}"
-                is_excused = "budget" in pair.effects
-                hint = "; if an option changes it on purpose: `effects: {option: budget}`"
-                yield ("side effect", text) if is_excused else ("failure", f"other budget: {text}{hint}")
+                yield "budget", f"{count:,} {name if unit == 'count' else f'{unit} in {name}'} against {other:,}"
     if baseline["count"] == variant["count"]:
         digests, extent = (baseline["digest"], variant["digest"]), ""
     else:
@@ -119,11 +128,27 @@ def _batch_findings(
         digests, extent = (baseline["digests"][last], variant["digests"][last]), f", as far as compared ({last})"
     if digests[0] == digests[1]:
         yield "confirmed", f"same {name}{extent}"
-    elif "batches" in pair.effects:
-        yield "side effect", f"other {name}"
     else:
-        hint = "a generator of its own for the data makes them equal"
-        yield "failure", f"other {name}: {hint}; if an option changes them on purpose: `effects: {{option: batches}}`"
+        yield "batches", f"other {name}"
+
+
+def judged(pair: TrialPair, findings: Iterable[Finding]) -> tuple[list[Finding], tuple[str, ...]]:
+    """Return findings, where a difference is a failure unless an option has this effect on purpose, and the effects."""
+    texts: dict[str, list[str]] = {}
+    others: list[Finding] = []
+    for kind, text in findings:
+        if kind in EFFECTS:
+            texts.setdefault(kind, []).append(text)
+        else:
+            others.append((kind, text))
+    results: list[Finding] = [
+        ("side effect", ", ".join(names))
+        if kind in pair.effects
+        else ("failure", FAILURES[kind].format(", ".join(names)))
+        for kind, names in texts.items()
+        if kind in FAILURES
+    ]
+    return [*results, *others], tuple(texts)
 
 
 def program_findings(pair: TrialPair) -> Iterator[Finding]:
@@ -150,8 +175,6 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
     commits = [(entry.provenance.get("source") or {}).get("commit") for entry in pair]
     if commits[0] != commits[1]:
         yield "side effect", "the two trials ran at different commits"
-    if baseline.done and variant.done and pair.steps[0] != pair.steps[1]:
-        yield "side effect", f"measured at step {pair.steps[0]:,} in the baseline, and {pair.steps[1]:,}"
 
 
 def _other_numbers(pair: TrialPair, metric: str) -> list[str]:
@@ -166,3 +189,9 @@ def _other_numbers(pair: TrialPair, metric: str) -> list[str]:
         if points[0][key] != points[1][key] and not _MEASURED.search(key)
     }
     return sorted(names - {metric, "step"})
+
+
+def measured_steps(pair: TrialPair) -> Iterator[Finding]:
+    """Yield that the last values of two trials are from different steps."""
+    if pair.baseline.done and pair.variant.done and pair.steps[0] != pair.steps[1]:
+        yield "budget", f"measured at step {pair.steps[1]:,} instead of {pair.steps[0]:,}"

@@ -18,7 +18,8 @@ TRAINING: Final = (*DATA, "evaluate", "measure", "optimizer", "schedule", "dropo
 
 TIME_LIMIT: Final = "trainer.max_time"
 
-Finding = tuple[Literal["failure", "side effect", "confirmed"], str]
+Finding = tuple[Literal["failure", "side effect", "confirmed", "weights", "batches", "budget", "optimizer"], str]
+"""Kind and text. The last four are what an option of a program may change on purpose, and otherwise failures."""
 
 
 @final

@@ -59,13 +59,14 @@ def read_points(folder: Path, source: str, metric: str, output: Sequence[Point] 
     """Return the points at which a program has measured the metric, in order.
 
     `folder` is that of the trial, `source` a file or kind of file in it. `output` are points of its printed lines.
-    A file without the metric is an error that lists what it has.
+    They are in the order of their steps, so that the last one is of the largest step; of equal steps, the last in the
+    file. A file without the metric is an error that lists what it has.
     """
     name = "its output" if source == OUTPUT else source
     points = list(output) if source == OUTPUT else _numbered(_points(folder, source, metric))
     with_metric = [point for point in points if metric in point]
     if with_metric:
-        return with_metric
+        return sorted(with_metric, key=lambda point: point["step"])
     names = join_names(sorted({key for point in points for key in point} - {"step"}), MAX_NAMES)
     found = f"{name} has {names}, and no `{metric}`" if names else f"{name} has no number"
     raise DataError(Problem(code="no-metric", message=f"the program ended without a value of `{metric}`: {found}"))

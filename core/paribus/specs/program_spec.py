@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 PROGRAM: Final = "program"
-EFFECTS: Final = ("weights", "batches", "budget")  # what an option of a program may change on purpose
+EFFECTS: Final = ("weights", "batches", "budget", "optimizer")  # what an option of a program may change on purpose
 
 
 def is_program(spec: Mapping[str, Any]) -> bool:

@@ -29,6 +29,30 @@ state = float(open(path).read()) if os.path.exists(path) else 9
 open(path, "w").write(str(state * 0.9))
 loss += state
 """
+WITNESSED = """
+import argparse, sys, numpy as np
+from paribus import witness
+p = argparse.ArgumentParser()
+p.add_argument("--way", default="base")
+p.add_argument("--seed", type=int, default=0)
+a = p.parse_args()
+w = witness()
+rng = np.random.default_rng(0 if a.way == "one-seed" else a.seed)
+weights = {"norm": np.ones(12 if a.way == "larger" else 4), "kept": rng.normal(size=4)}
+weights["tied"] = weights["kept"]
+w.model(weights)
+if a.way == "replaced":
+    weights["kept"] += 1
+loss = 3 + weights["kept"].sum()
+for step in range(3):
+    x = rng.integers(0, 9, (2, 3))
+    w.batch(x, x)
+    loss -= 0.1 * x.mean() + 0.01 * len(a.way) * (1 + a.seed / 9)
+    w.batch(x, x, split="validation")
+    w.log(step, loss=loss)
+if a.way == "best":
+    w.log(step + 1, loss=loss - 1)
+"""
 STUDY: dict[str, Any] = {
     "name": "mine",
     "program": f"{sys.executable} train.py",
@@ -79,3 +103,24 @@ def test_a_skipped_repetition_is_made_up_for(cli: Cli, compared: Compared) -> No
     assert "runs again" in cli("run", "study.yaml").err
     assert "nothing to run" in cli("run", "study.yaml").err
     assert "; repeated" in " ".join(cli("compare", "study.yaml").out.split())
+
+
+@pytest.mark.thorough
+def test_what_changes_besides_the_model_is_found(compared: Compared) -> None:
+    findings = {
+        "other": "✓ way=other: 3/3 tensors equal at step 0; same files (train.py); same environment; same batches",
+        "larger": "✓ way=larger: 2/3 tensors equal at step 0; 2\N{MULTIPLICATION SIGN} parameters; norm reshaped",
+        "best": "✗ way=best: other budget: measured at step 3 instead of 2; if `way` changes this on purpose:"
+        " `effects: {way: budget}`",
+        "one-seed": "same batches (seed 0 only); same validation batches (seed 0 only)",
+    }
+    metric = {"name": "loss", "from": "witness"}
+    table, shown = compared(WITNESSED, metric=metric, vary={"way": [*findings]})
+    for text in findings.values():
+        assert text in shown
+    assert shown.count("on purpose") == 2
+    assert [row["parameters_ratio"] for row in table["rows"]] == [1, 2, 1, 1]
+    effects = ["weights", "batches", "budget"]
+    table, _ = compared(WITNESSED, metric=metric, vary={"way": ["best", "one-seed"]}, effects={"way": effects})
+    assert table["rows"][0]["kind"] != "withheld"
+    assert table["rows"][1]["verdict"] == "withheld (another seed)"

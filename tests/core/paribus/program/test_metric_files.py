@@ -29,6 +29,11 @@ def test_json_lines_may_hold_other_lines_and_nested_values(tmp_path: Path) -> No
     assert values(tmp_path, "m.jsonl", "eval.loss") == [(20, 2.0)]
 
 
+def test_the_last_value_is_that_of_the_largest_step(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text("\n".join(map(json.dumps, [*POINTS[::-1], {"step": 20, "loss": 2.0}])))
+    assert values(tmp_path, "m.jsonl") == [*LOSSES, (20, 2.0)]
+
+
 def test_a_table_may_have_empty_cells(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text("epoch,step,loss,acc\n0,10,2.5,\n0,15,,0.5\n1,20,2.25,\n")
     assert values(tmp_path, "m.csv") == LOSSES
