@@ -11,6 +11,7 @@ from paribus.analysis.answer_notes import answer_lines
 from paribus.analysis.costs import is_contended, machine_key, on_same_host
 from paribus.analysis.early_stopping import alpha_shares
 from paribus.analysis.formatting import MAX_NAMES, percent, plural, span
+from paribus.analysis.optimizer_findings import recorded_optimizers
 from paribus.analysis.pairing import PairedTrials
 from paribus.analysis.program_certificate import repetition_warning
 from paribus.analysis.program_findings import UNWITNESSED
@@ -69,8 +70,7 @@ def caption_lines(
             f"They generalise over what the seed changes in the program (n = {span([row.n for row in rows])}), not "
             "beyond its data and its other options."
         )
-        if any("witness" in entry.certificate for entry in done):
-            yield "Weights, batches and environment were compared as the script recorded them with `paribus.witness`."
+        yield from _witnessed_lines(done)
         yield from assumption(rows)
         yield from pairing_gain(rows)
         yield from _contention(rows, done)
@@ -108,6 +108,20 @@ def _contention(rows: Sequence[Row], done: Sequence[TrialEntry]) -> Iterator[str
     """Yield why speed is marked as approximate. No verdict depends on it, and a gate on speed has its own reason."""
     if any(row.costs["tokens_per_second"].rough for row in rows) and any(map(is_contended, done)):
         yield "Trials shared a machine (contended): speed is approximate (~)."
+
+
+def _witnessed_lines(done: Sequence[TrialEntry]) -> Iterator[str]:
+    """Yield what was compared of what scripts recorded, and what their witness does not see."""
+    witnessed = [entry.certificate for entry in done if "witness" in entry.certificate]
+    if not witnessed:
+        return
+    has_optimizer = all(map(recorded_optimizers, witnessed))
+    seen = "environment and optimizer" if has_optimizer else "and environment"
+    unseen = "how the metric was computed" if has_optimizer else "optimizer, learning rate, how the metric was computed"
+    yield (
+        f"Weights, batches{',' if has_optimizer else ''} {seen} were compared as the script recorded them with "
+        f"`paribus.witness`. Not seen: {unseen}, and what the script does not pass to it."
+    )
 
 
 def correction(rows: Sequence[Row], family: int = 0, scope: str = "in all settings") -> str:

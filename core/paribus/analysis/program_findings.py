@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from paribus.analysis.optimizer_findings import optimizer_findings
 from paribus.analysis.tensor_comparison import TensorComparison, Tensors, compare_tensors
 from paribus.analysis.trial_pair import Finding, TrialPair
 from paribus.analysis.trials import TrialEntry
@@ -94,6 +95,7 @@ def witness_findings(pair: TrialPair) -> Iterator[Finding]:
     """Yield what the batches and environments that the witnesses recorded show."""
     baseline, variant = (entry.certificate.get("witness") or {} for entry in pair)
     yield from _environment_findings(baseline.get("environment") or {}, variant.get("environment") or {})
+    yield from optimizer_findings(pair)
     batches = baseline.get("batches") or {}, variant.get("batches") or {}
     for split in batches[0]:
         if split in batches[1]:
@@ -148,7 +150,7 @@ def judged(pair: TrialPair, findings: Iterable[Finding]) -> tuple[list[Finding],
         for kind, names in texts.items()
         if kind in FAILURES
     ]
-    return [*results, *others], tuple(texts)
+    return [*others, *results], tuple(texts)
 
 
 def program_findings(pair: TrialPair) -> Iterator[Finding]:

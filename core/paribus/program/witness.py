@@ -15,6 +15,7 @@ import math
 import os
 import random
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, final
@@ -35,6 +36,7 @@ WRAPPERS: Final = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_m
 RANKS: Final = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK")
 INPUTS: Final = ("input_ids", "inputs", "tokens", "x", "pixel_values", "image", "images")
 TARGETS: Final = ("labels", "label", "targets", "target", "y")
+OTHER_OPTIONS: Final = ("params", "param_names", "foreach", "fused", "capturable", "differentiable", "initial_lr")
 PACKAGES: Final = (
     *("torch", "numpy", "jax", "jaxlib", "flax", "tensorflow", "keras", "mlx"),
     *("transformers", "lightning", "pytorch_lightning", "accelerate", "triton", "flash_attn", "xformers"),
@@ -58,6 +60,8 @@ class Witness:
         self._process = os.getpid()
         self._tensors: dict[str, Any] = {}
         self._splits: dict[str, _Batches] = {}
+        self._models: list[tuple[str, Any]] = []  # until the first batch
+        self._optimizers: _Optimizers | None = None
         if path:
             atexit.register(self._write_batches)
 
@@ -89,6 +93,9 @@ class Witness:
         self._tensors |= new
         if new:
             self._write({"tensors": new, "after": count})
+        if new and not count:
+            self._models.append((name, model))
+        self._watch_optimizers()
 
     def batch(self, *batch: Any, split: str = TRAINING, **named: Any) -> None:
         """Record a batch: `batch(x, y)`, `batch(x=…, y=…)`, or the mapping or pair that a loader yields.
@@ -98,6 +105,8 @@ class Witness:
         """
         if not self.is_active:
             return
+        if split == TRAINING and self._models:
+            self._check_weights()
         only = batch[0] if len(batch) == 1 and not named else None
         batches = self._splits.setdefault(split, _Batches())
         if isinstance(only, Mapping):
@@ -153,10 +162,36 @@ class Witness:
             setattr(parameter, DRAWN_FLAG, True)
         self.seed_everything(seed)
 
+    def _watch_optimizers(self) -> None:
+        """Record the updates of the optimizers of torch, if the script has imported it."""
+        module = sys.modules.get("torch.optim.optimizer")
+        register = getattr(module, "register_optimizer_step_pre_hook", None)
+        if self._optimizers is None and register is not None:
+            self._optimizers = _Optimizers()
+            register(self._optimizers.before_update)
+
+    def _check_weights(self) -> None:
+        """Record the weights that were changed since `model`, such as by a checkpoint; an update is no such change."""
+        models, self._models = self._models, []
+        if self._optimizers is not None and self._optimizers.updates:
+            return
+        changed = {}
+        for name, model in models:
+            for path, value, _ in _named_tensors(model):
+                full_name = f"{name}.{path}" if name else path
+                known = self._tensors.get(full_name)
+                if known is not None and _is_mutable(value) and known["shape"] == [int(it) for it in value.shape]:
+                    tensor = _describe(full_name, value)
+                    if tensor["type"] == known["type"] and tensor["value"] != known["value"]:
+                        changed[full_name] = {**known, **tensor}
+        if changed:
+            self._write({"tensors": changed, "after": 0, "changed": True})
+
     def _write_batches(self) -> None:
         if self.is_active and (self._splits or self._tensors):
             splits = {split: batches.to_json() for split, batches in self._splits.items()}
-            self._write({"witness": VERSION, "environment": _environment(), "batches": splits})
+            optimizers = {"optimizers": self._optimizers.to_json()} if self._optimizers is not None else {}
+            self._write({"witness": VERSION, "environment": _environment(), "batches": splits, **optimizers})
 
     def _write(self, line: Mapping[str, Any]) -> None:
         with Path(f"{self._path}.{self._process}").open("a", encoding="utf-8") as file:
@@ -200,6 +235,55 @@ class _Batches:
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
+
+
+@final
+class _Optimizers:
+    """Updates by the optimizers of torch so far, with their options at the first one and learning rates."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.options: list[dict[str, Any]] = []  # of each group of parameters
+        self.rates: dict[str, list[float]] = {}  # of each group, before each power of two of updates
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def before_update(self, optimizer: Any, *_: Any) -> None:
+        """Count an update; called by each optimizer."""
+        is_compiling = getattr(getattr(sys.modules["torch"], "compiler", None), "is_compiling", None)
+        if is_compiling is not None and is_compiling():
+            return  # a compiled count would be compiled again for each number
+        self.updates += 1
+        if optimizer not in self._known:
+            self._known.add(optimizer)
+            for group in optimizer.param_groups:
+                options = {"optimizer": type(optimizer).__name__, **_plain_options(group)}
+                if options not in self.options:
+                    self.options.append(options)
+        if self.updates & (self.updates - 1) == 0:
+            self.rates[str(self.updates)] = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"updates": self.updates, "options": self.options, "rates": self.rates}
+
+
+def _plain_options(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a group of parameters that change its updates: numbers, texts, and pairs of numbers."""
+    options: dict[str, Any] = {}
+    for key, value in group.items():
+        if hasattr(value, "numel") and value.numel() == 1:
+            options[key] = float(value)
+        elif value is None or isinstance(value, bool | int | float | str):
+            options[key] = value
+        elif key == "betas":
+            options[key] = [float(beta) for beta in value]
+    return {key: value for key, value in options.items() if key not in OTHER_OPTIONS}
+
+
+def _is_mutable(value: Any) -> bool:
+    """Return whether a tensor may have changed since it was recorded, and can be read again."""
+    if not hasattr(value, "detach"):
+        return type(value).__module__ == "numpy"
+    return not getattr(value, "is_meta", False) and not hasattr(value, "to_local")
 
 
 def _sum(total: int | None, count: int | None) -> int | None:
@@ -294,6 +378,7 @@ def _describe(name: str, value: Any) -> dict[str, Any]:
     tensor = _on_cpu(value)
     return {
         "shape": [int(size) for size in (value if hasattr(value, "to_local") else tensor).shape],
+        "type": str(tensor.dtype),
         "value": hashlib.sha256(str(tensor.dtype).encode() + _bytes(tensor)).hexdigest()[:DIGITS],
         "signs": _signs(tensor),
     }

@@ -18,7 +18,8 @@ Line = Mapping[str, Any]
 def read_witness(folder: Path) -> dict[str, Any]:
     """Return the tensors, batches and environment that a program has recorded in its folder; nothing without a witness.
 
-    The batches of a split are those of all processes, and so are the values of a tensor of which they hold parts.
+    The first process describes the optimizers. The batches of a split are those of all processes, and so are the values
+    of a tensor of which they hold parts.
     """
     processes = [list(witness_lines(path)) for path in witness_files(folder)]
     try:
@@ -47,13 +48,16 @@ def _merged_lines(processes: Sequence[Sequence[Line]]) -> dict[str, Any]:
             batches[split][rank] = recorded
     parts: dict[str, list[Any]] = {}  # of each tensor, by rank
     for lines in models:
-        for name, tensor in {
-            name: tensor for line in reversed(lines) for name, tensor in line["tensors"].items()
-        }.items():
+        own: dict[str, Any] = {}
+        for line in lines:
+            own = {**own, **line["tensors"]} if "changed" in line else {**line["tensors"], **own}
+        for name, tensor in own.items():
             parts.setdefault(name, []).append(tensor)
+    optimizers = [state["optimizers"] for _, state in sorted(states, key=lambda it: it[0]) if "optimizers" in state]
     return {
         "tensors": {name: _merged_tensor(by_rank) for name, by_rank in parts.items()},
         "late": max((int(line["after"]) for lines in models for line in lines), default=0),
+        **({"optimizers": optimizers[0]} if optimizers else {}),
         "environment": {
             key: str(value) for key, value in (states[0][1].get("environment", {}) if states else {}).items()
         },
