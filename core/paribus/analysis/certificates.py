@@ -99,7 +99,7 @@ def certify(baseline: TrialEntry, variant: TrialEntry) -> Certificate:
             _spec_findings(pair),
             program_findings(pair),
             _tensor_findings(tensors, KEYED),
-            weight_findings(tensors),
+            weight_findings(pair, tensors),
             witness_findings(pair),
             measured_steps(pair),
         )

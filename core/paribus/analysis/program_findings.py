@@ -76,8 +76,11 @@ def witnessed_tensors(pair: TrialPair) -> TensorComparison:
     return compare_tensors(baseline, variant, scheme="weights" not in pair.effects)
 
 
-def weight_findings(tensors: TensorComparison) -> Iterator[Finding]:
-    """Yield that tensors have other draws, whether an option changes them on purpose or not."""
+def weight_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[Finding]:
+    """Yield that the models differ in size, and that tensors have other draws, whether on purpose or not."""
+    counts = [witnessed_parameters(entry) for entry in pair]
+    if counts[0] and counts[1] and counts[0] != counts[1]:
+        yield "side effect", f"{counts[1] / counts[0]:.3g}{TIMES} parameters"
     if tensors.leaked or tensors.reinitialised:
         yield "weights", ""
 
@@ -165,9 +168,6 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
         else:
             text = f"no effect: every value of {metric} is the baseline's; does the program read {keys}?"
             yield "failure", text
-    counts = [witnessed_parameters(entry) for entry in pair]
-    if counts[0] and counts[1] and counts[0] != counts[1]:
-        yield "side effect", f"{counts[1] / counts[0]:.3g}{TIMES} parameters"
     names = input_names(variant.certificate["inputs"])
     if pair.equal("inputs") and names:
         yield "confirmed", f"same files ({join_names(names)})"

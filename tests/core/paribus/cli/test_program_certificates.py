@@ -109,7 +109,7 @@ def test_a_skipped_repetition_is_made_up_for(cli: Cli, compared: Compared) -> No
 def test_what_changes_besides_the_model_is_found(compared: Compared) -> None:
     findings = {
         "other": "✓ way=other: 3/3 tensors equal at step 0; same files (train.py); same environment; same batches",
-        "larger": "✓ way=larger: 2/3 tensors equal at step 0; 2\N{MULTIPLICATION SIGN} parameters; norm reshaped",
+        "larger": "✓ way=larger: 2/3 tensors equal at step 0; norm reshaped; 2\N{MULTIPLICATION SIGN} parameters",
         "best": "✗ way=best: other budget: measured at step 3 instead of 2; if `way` changes this on purpose:"
         " `effects: {way: budget}`",
         "one-seed": "same batches (seed 0 only); same validation batches (seed 0 only)",

@@ -211,7 +211,7 @@ def test_a_metric_that_is_too_coarse_is_told_from_an_option_that_is_ignored(
 @pytest.mark.thorough
 def test_only_a_fair_pair_of_a_witnessed_script_is_certified(cli: Cli, write: Callable[..., str]) -> None:
     findings = {
-        "reshaped": "✓ 2/3 tensors equal at step 0; 1.12\N{MULTIPLICATION SIGN} parameters; swap reshaped",
+        "reshaped": "✓ 2/3 tensors equal at step 0; swap reshaped; 1.12\N{MULTIPLICATION SIGN} parameters",
         "scaled": "✓ 2/3 tensors equal at step 0; kept at another scale",
         "generator": "✗ leaked seed: 1 of 3 tensors",
         "data": "✗ other batches",

@@ -40,7 +40,10 @@ def new_run(tmp_path: Path) -> Run:
 
 
 def test_updates_options_and_rates_of_an_optimizer_are_recorded(new_run: Run) -> None:
-    groups = [{"params": [new_run.model.weight]}, {"params": [new_run.model.bias], "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": [new_run.model.weight]},
+        {"params": [new_run.model.bias], "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.AdamW(groups, lr=0.5)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
 
