@@ -64,6 +64,8 @@ ARGUMENTS = {
     "spec": "mine/spec.yaml",
     "model": "model",
     "source": "model",
+    "first": "mine/spec.yaml",
+    "second": "encoder-tiny",
     "text": "Hello",
     "texts": "Hello",
     "prompts": "Hello",

@@ -141,9 +141,12 @@ def test_a_withheld_verdict_shows_no_difference(cli: Cli, write_study: WriteStud
     ],
 )
 def test_an_inconclusive_verdict_suggests_fresh_seeds(needs: tuple[int | None, ...], suggestion: str) -> None:
-    table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=[SimpleNamespace(needs=need) for need in needs])
+    rows = [SimpleNamespace(needs=need) for need in needs]
+    table: Any = SimpleNamespace(seeds=(0, 1, 4), rows=rows, open_ended=False)
     table.settings = [table]
     assert _fresh_seeds(table) == suggestion
+    table.open_ended = True
+    assert ("`seeds: 23`" in _fresh_seeds(table)) == bool(suggestion)
 
 
 @pytest.mark.thorough
