@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh"]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu", "sigmoid", "tanh", "relu2", "leaky-relu2"]
+
+
+def squared_relu(x: Tensor, slope: float = 0.0) -> Tensor:
+    """Return max(x, slope x)²; slope 0: "Primer" (So et al. 2021)."""
+    return functional.leaky_relu(x, slope).square()
+
 
 ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
@@ -19,4 +25,6 @@ ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
     "silu": functional.silu,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
+    "relu2": squared_relu,
+    "leaky-relu2": partial(squared_relu, slope=0.5),  # max(x, x / 2)²
 }

@@ -14,6 +14,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "swish": "silu",
     "tanh": "tanh",
     "sigmoid": "sigmoid",
+    "relu2": "relu2",
 }
 HEAD_ACTIVATIONS: Mapping[str, str] = {
     hf_name: name for hf_name, name in ACTIVATIONS.items() if name in ("gelu", "gelu-tanh", "relu")

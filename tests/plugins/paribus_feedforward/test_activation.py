@@ -16,6 +16,8 @@ CLOSED: dict[Activation, Callable[[float], float]] = {
     "silu": lambda x: x / (1 + math.exp(-x)),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "tanh": math.tanh,
+    "relu2": lambda x: max(x, 0.0) ** 2,
+    "leaky-relu2": lambda x: max(x, 0.5 * x) ** 2,
 }
 
 

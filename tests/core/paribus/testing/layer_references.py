@@ -16,6 +16,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": lambda y: y / (1 + torch.exp(-y)),
     "sigmoid": lambda y: 1 / (1 + torch.exp(-y)),
     "tanh": torch.tanh,
+    "relu2": lambda x: torch.where(x > 0, x * x, 0),
+    "leaky-relu2": lambda x: torch.where(x > 0, x * x, x * x / 4),
 }
 
 
