@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Initialisation, hookimpl, registered
+from paribus_initialisation.by_role import ByRole as by_role
 from paribus_initialisation.gated_linear_unit import GatedLinearUnit as gated
 from paribus_initialisation.gpt2 import Gpt2 as gpt2
 from paribus_initialisation.normal import Normal as normal

@@ -31,7 +31,7 @@ REGISTERED = {
             "two-stream",
         },
     ),
-    "initialisation": ("paribus_initialisation", {"gated", "normal", "gpt2", "xavier", "t5", "truncated"}),
+    "initialisation": ("paribus_initialisation", {"by-role", "gated", "normal", "gpt2", "xavier", "t5", "truncated"}),
     "optimizer": ("paribus_optim", {"adadelta", "adafactor", "adagrad", "adamw", "lamb", "sgd", "stable-adamw"}),
     "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),
 }

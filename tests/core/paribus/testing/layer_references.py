@@ -251,6 +251,17 @@ def gpt2(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
     return unit * std * about.gain
 
 
+def by_role(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """A standard deviation for each role; Radford et al. 2019 divide residual layers by √N for N residual layers."""
+    own = options["stds"].get(about.role)
+    std = options["std"] if own is None else own
+    if options["fan_in"] and about.role != "embedding":
+        std = std / math.sqrt(unit.shape[-1])
+    if options["deep"] and about.role == "residual":
+        std = std / math.sqrt(about.branches)
+    return unit * std * about.gain
+
+
 def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
     """Glorot & Bengio 2010, equation 12; vectors of a table have a norm of about 1."""
     rows, columns = unit.shape if unit.ndim == 2 else (len(unit), len(unit))
@@ -415,6 +426,7 @@ REFERENCES: Mapping[str, Any] = {
     "initialisation.gated": gated,
     "initialisation.gpt2": gpt2,
     "initialisation.normal": normal,
+    "initialisation.by-role": by_role,
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
     "initialisation.xavier": xavier,
