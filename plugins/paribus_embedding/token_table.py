@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
+import torch
 from torch import Tensor, nn
 
 from paribus import (
@@ -56,11 +57,15 @@ class TokenTable(Embedding, WeightConverter):
         scale_outputs: Annotated[
             bool, "divide hidden states by the root of the width before scoring (T5: yes)"
         ] = False,
+        soft_cap: Annotated[
+            float | None, "limit c of scores before a bias, c tanh(score / c) (Gemma 2: 30); null: none", Range(above=0)
+        ] = None,
     ) -> None:
         super().__init__()
         self.vocabulary, self.wide = shape.vocabulary, shape.width
         self.scale = math.sqrt(shape.width) if scale else 1.0
         self.output_scale = 1 / math.sqrt(shape.width) if scale_outputs else 1.0
+        self.soft_cap = soft_cap
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.segments = nn.Embedding(segments, shape.width) if segments else None
         self.languages = nn.Embedding(languages, shape.width) if languages else None
@@ -93,7 +98,10 @@ class TokenTable(Embedding, WeightConverter):
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.output_scale != 1.0:
             h = h * self.output_scale
-        return score_tokens(h, self.tokens, self.head, bias)
+        if self.soft_cap is None:
+            return score_tokens(h, self.tokens, self.head, bias)
+        scores = self.soft_cap * torch.tanh(score_tokens(h, self.tokens, self.head, None) / self.soft_cap)
+        return scores if bias is None else scores + bias
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.head_positions * self.scored * self.vocabulary)

@@ -53,6 +53,7 @@ def test_exporting_without_segments_is_rejected(family: str) -> None:
     [
         ("bart-tiny", ("objective.bias=true",), "objectives.denoise.bias"),
         ("gpt2-tiny", ("objective={name: completion, bias: true}", "corpus=dates"), "bias"),
+        ("gpt2-tiny", ("embedding.soft_cap=30",), "soft_cap"),
         ("t5-tiny", ("objective={name: seq2seq, reversed: true}", "corpus=dates"), "reversed"),
     ],
 )

@@ -121,6 +121,15 @@ def test_the_layout_of_the_stream_is_returned() -> None:
     assert positions.order is stream.order
 
 
+@torch.no_grad()
+def test_a_soft_cap_limits_scores_before_the_bias() -> None:
+    embedding, h, bias = table(soft_cap=3.0), 4 * torch.randn(2, 6).double(), torch.randn(11).double()
+    capped = [[3 * math.tanh(float(row @ vector) / 3) for vector in embedding.tokens.weight] for row in h]
+    expected = torch.tensor(capped, dtype=torch.float64)
+    torch.testing.assert_close(embedding.unembed(h), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(embedding.unembed(h, bias), expected + bias, rtol=0, atol=1e-12)
+
+
 def test_a_tied_table_scores_tokens() -> None:
     embedding = table()
     h = torch.randn(2, 6, dtype=torch.float64)

@@ -217,7 +217,9 @@ def factorised_table(
 def score(module: Any, h: Tensor, token: int, options: Options) -> Any:
     """Press & Wolf 2017; Raffel et al. 2020 divide by the root of the width, in their code."""
     h = h / math.sqrt(module.tokens.weight.shape[1]) if options.get("scale_outputs") else h
-    return h @ (module.tokens if options["tie"] else module.head).weight[token]
+    value = h @ (module.tokens if options["tie"] else module.head).weight[token]
+    cap = options.get("soft_cap")  # Gemma Team 2024, section 2
+    return value if cap is None else cap * torch.tanh(value / cap)
 
 
 def patches(
