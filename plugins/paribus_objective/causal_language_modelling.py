@@ -21,7 +21,7 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import vocabulary_head
+from paribus_objective import vocabulary_head, z_loss
 
 
 @final
@@ -44,8 +44,9 @@ class CausalLanguageModelling(Objective, WeightConverter):
     }
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
-    cost = vocabulary_head.cost
+    forward = z_loss.forward
+    cost = z_loss.cost
+    unembed_positions = z_loss.unembed_positions
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
@@ -58,9 +59,11 @@ class CausalLanguageModelling(Objective, WeightConverter):
         norm: Norms,
         *,
         bias: Annotated[bool, "add a bias for each entry of the vocabulary (CTRL: yes)"] = False,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
-        self.classes = shape.vocabulary
+        self.classes, self.z = shape.vocabulary, z
+        self.terms = z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         self.end_of_text = vocabulary.end_token  # closes each document
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 from torch import Tensor
 
 from paribus import Norms, Objective, ObjectiveTraits, Role, Shape, Unembed, Vocabulary, WeightConverter
-from paribus_objective import masking, vocabulary_head, whole_words
+from paribus_objective import masking, vocabulary_head, whole_words, z_loss
 from paribus_objective.activation import ACTIVATIONS, Activation
 from paribus_objective.span_masking import Spans
 
@@ -35,14 +35,15 @@ class MaskedLanguageModelling(Objective, WeightConverter):
     corrupt = masking.corrupt
     head_positions = masking.head_positions
     scored_hidden = vocabulary_head.masked_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     fill_logits = vocabulary_head.fill_logits
-    cost = vocabulary_head.cost
+    cost = z_loss.cost
+    unembed_positions = z_loss.unembed_positions
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
     convert_weights = vocabulary_head.convert_weights
 
-    def __init__(  # noqa: PLR0913  # nine options and three injected values
+    def __init__(  # noqa: PLR0913  # ten options and three injected values
         self,
         shape: Shape,
         vocabulary: Vocabulary,
@@ -57,9 +58,11 @@ class MaskedLanguageModelling(Objective, WeightConverter):
         transform_bias: Annotated[bool, "give that dense layer a bias (ModernBERT: no)"] = True,
         activation: Annotated[Activation, "between dense layer and norm; gelu is exact (ALBERT: gelu-tanh)"] = "gelu",
         bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = True,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
-        self.classes = shape.vocabulary
+        self.classes, self.z = shape.vocabulary, z
+        self.terms = z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         select = whole_words.selection(spans, mask_schedule.maximum_rate(rate), vocabulary)
         self.masking = masking.Masking(vocabulary, rate, mask, random, select, mask_schedule)
         self.activation = ACTIVATIONS[activation]

@@ -81,7 +81,7 @@ def _rules_fault(case: Case, setup: ObjectiveSetup, base: ObjectiveSetup) -> str
 def _likelihood_fault(setup: ObjectiveSetup, base: ObjectiveSetup) -> str:
     """Return a message if the loss in evaluation is a negative log-likelihood without the option only."""
     for term in setup.label_keys:
-        if is_likelihood(base, term) and not is_likelihood(setup, term):
+        if term in base.label_keys and is_likelihood(base, term) and not is_likelihood(setup, term):
             return f"the loss `{term}` in evaluation is no negative log-likelihood, as it is with the default"
     return HOLDS
 
