@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Norm, hookimpl, registered
+from paribus_norm.dynamic_erf import DynamicErf as derf
 from paribus_norm.dynamic_tanh import DynamicTanh as dyt
 from paribus_norm.identity import Identity as none
 from paribus_norm.layer_norm import LayerNorm as layernorm

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 REGISTERED = {
-    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "none"}),
+    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "derf", "none"}),
     "placement": (
         "paribus_placement",
         {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale", "scaled-residual"},

@@ -51,6 +51,14 @@ def dynamic_tanh(module: Any, x: Tensor, options: Options, initial: bool) -> Any
     return module.weight * torch.tanh((options["alpha"] + float(module.alpha)) * x) + module.bias
 
 
+def dynamic_erf(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Chen et al. 2025: the error function with a shift."""
+    if initial:
+        return torch.special.erf(options["alpha"] * x)
+    inner = (options["alpha"] + float(module.alpha)) * x + float(module.shift)
+    return module.weight * torch.special.erf(inner) + module.bias
+
+
 # Feed-forwards: one token; losses of several tokens.
 def affine(linear: Any, x: Tensor, outputs: int, bias: bool) -> Tensor:
     """Map a vector to `outputs` numbers, each a sum of products."""
@@ -406,6 +414,7 @@ def two_stream(module: Any, path: str, stream: Any, source: Any) -> Any:
 
 REFERENCES: Mapping[str, Any] = {
     "norm.dyt": dynamic_tanh,
+    "norm.derf": dynamic_erf,
     "norm.layernorm": layer_norm,
     "norm.none": lambda module, x: x,
     "norm.rmsnorm": root_mean_square_norm,
