@@ -86,3 +86,18 @@ def test_matches_a_layer_of_modernbert() -> None:
             reference.attn_norm.weight.data = actual.norms["attention"].weight.data
         y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
         torch.testing.assert_close(y, reference(x), atol=1e-12, rtol=0)
+
+
+def test_by_depth_divides_norms_by_the_root_of_the_layer(shape: Shape, sublayers: Sublayers) -> None:
+    placement = PreNorm(dataclasses.replace(shape, layer=4), lambda: LayerNorm(8), by_depth=True).double()
+    distinct(placement)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    a = x + sublayers["attention"](placement.norms["attention"](x) / 5**0.5)
+    b = a + sublayers["cross"](placement.norms["cross"](a) / 5**0.5)
+    c = b + sublayers["feedforward"](placement.norms["feedforward"](b) / 5**0.5)
+    torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
+
+
+def test_by_depth_needs_a_layer(shape: Shape) -> None:
+    with pytest.raises(ValueError, match="`by_depth` needs layers"):
+        PreNorm(dataclasses.replace(shape, layer=None), lambda: LayerNorm(8), by_depth=True)
