@@ -89,8 +89,13 @@ class Differential(Attention):
             ctx.captured["weights"] = first_weights - factor * second_weights  # (B, H/2, T, S)
         if ctx.captured_heads is not None:
             ctx.captured_heads["v"] = v  # both halves
+        if self.attend.exclusive:  # before the difference, whose rounding errors the norm would enlarge
+            both_values = torch.cat(v.chunk(2, dim=1), dim=-1)  # (B, G/2, S, 2K)
+            first_mix, second_mix = (
+                self.attend.exclude_own_values(mix, both_values, ctx) for mix in (first_mix, second_mix)
+            )
         pairs = self.norm(first_mix - factor * second_mix) * (1 - self.lambda_init)
-        return self.heads.merge(pairs)
+        return self.heads.merge(self.attend.apply_gate(pairs, x))
 
     def lambda_value(self) -> Tensor:
         """Return lambda, the factor of the second softmax."""

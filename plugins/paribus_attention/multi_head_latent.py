@@ -83,13 +83,14 @@ class MultiHeadLatent(Attention):
             k = self.normalise("k", self.heads.keys(latents))
             k = torch.cat([k, rotary_k.expand(-1, k.shape[1], -1, -1)], dim=-1)
             v = self.attend.mix_with_first_layer(self.heads.values(latents), ctx, of="expanded values")
-            mixed = self.attend.weigh_values(q, k, v, self.heads, ctx)
-        return self.heads.merge(mixed)
+            mixed = self.attend.exclude_own_values(self.attend.weigh_values(q, k, v, self.heads, ctx), v, ctx)
+        return self.heads.merge(self.attend.apply_gate(mixed, x))
 
     @property
     def absorbs_projections(self) -> bool:
-        """Whether decoding may score latents directly: keys and values are not changed after their projection."""
-        return not (len(self.norms) or self.attend.own_share is not None or self.attend.reads_content)
+        """Whether decoding may score latents directly: nothing reads or changes keys and values."""
+        changed = len(self.norms) or self.attend.own_share is not None or self.attend.exclusive
+        return not (changed or self.attend.reads_content)
 
     def normalise(self, side: str, x: Tensor) -> Tensor:
         normalised: Tensor = self.norms[side](x) if len(self.norms) else x

@@ -28,6 +28,7 @@ from paribus.complexity.sublayer import (
     is_limited_by_length,
     node_of,
 )
+from paribus.parts.attend import component_cost
 from paribus.parts.shape import Load
 from paribus.registry import Registry
 from paribus.schema import Option, Range
@@ -104,7 +105,7 @@ class _Fit:
             attention = attention_of(registry, changed, Size(length, width, heads, causal))
             layers = dict(attention.named_modules())
             linear = sum(self._linear_flops(layers[path], path, length) for path in self.tokens)
-            return attention.cost(Load(length, length)).flops, linear
+            return component_cost(attention, Load(length, length)).flops, linear
 
         self.costs = costs
 
@@ -125,13 +126,14 @@ class _Fit:
 def _varied_options(registry: Registry, candidate: Candidate, *, causal: bool) -> Iterator[Option]:
     """Yield the options that are sizes, limited by the length or the heads, and change the FLOPs."""
     size = COUNT_SIZE._replace(causal=causal)
+    load = Load(size.length, size.length)
     for option in registry.index.find("attention", candidate.name).options:
         if _is_size(option, candidate):
             low, high = (
                 attention_of(registry, node_of(registry, candidate.with_options(**{option.name: value}), size), size)
                 for value in _values(option)[0][:2]
             )
-            if low.cost(Load(*size[:1] * 2)).flops != high.cost(Load(*size[:1] * 2)).flops:
+            if component_cost(low, load).flops != component_cost(high, load).flops:
                 yield option
 
 

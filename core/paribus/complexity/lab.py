@@ -16,6 +16,7 @@ from paribus.complexity.measuring import clock, current_device, make_pass, one_t
 from paribus.complexity.rounds import Rounds
 from paribus.complexity.sublayer import Candidate, Size, attention_of, node_of
 from paribus.errors import ParibusError
+from paribus.parts.attend import component_cost
 from paribus.parts.shape import Load
 from paribus.registry import Registry
 from paribus.slots.attention import Attention
@@ -153,7 +154,7 @@ def _count(registry: Registry, candidate: Candidate, settings: Settings) -> Prof
         except ParibusError as error:
             skipped[size] = _reason(error)
             continue
-        flops[size] = attention.cost(Load(size.length, size.length)).flops
+        flops[size] = component_cost(attention, Load(size.length, size.length)).flops
         if not counted:
             counted[size] = count_flops(registry, node, size).flops
         if size == settings.reference:
@@ -185,7 +186,7 @@ def flops_crossover(attention: Attention, reference: Attention) -> int | None:
 
     def is_cheaper(length: int) -> bool:
         load = Load(length, length)
-        return attention.cost(load).flops < reference.cost(load).flops
+        return component_cost(attention, load).flops < component_cost(reference, load).flops
 
     high = FURTHEST
     if not is_cheaper(high):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from paribus.parts.chunked_loss import at_least_float32
 from paribus.parts.context import (
     AttentionPlan,
     AttentionSublayer,
@@ -24,7 +25,7 @@ from paribus.parts.context import (
     State,
 )
 from paribus.parts.heads import ContentProjection, Projections, RootMeanSquare, ScoreOptions, repeat_heads
-from paribus.parts.shape import Role, Shape
+from paribus.parts.shape import Cost, Load, Role, Shape
 from paribus.parts.visibility import Visibility, visibility_mask
 
 
@@ -121,7 +122,7 @@ class Attend(nn.Module):
     receives only its own columns.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias"}
+    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias", "gate.weight": "weight"}
 
     def __init__(
         self,
@@ -147,6 +148,15 @@ class Attend(nn.Module):
             self.q_norm, self.k_norm = (RootMeanSquare(shape.head_width) for _ in "qk")
         self.sinks = nn.Parameter(torch.empty(shape.heads)) if scores.sinks else None
         self.own_share = nn.Parameter(torch.empty(())) if scores.value_residual else None
+        self.exclusive = scores.exclusive
+        if scores.exclusive and shape.memory_width is not None:
+            raise ValueError(
+                "expected scores.exclusive to be false in cross-attention: a query has no value of its own"
+            )
+        if scores.gate is not None and shape.raw_memory:
+            raise ValueError("expected scores.gate to be null: a raw memory has no output projection to gate")
+        gates = {"headwise": shape.heads, "elementwise": shape.heads * shape.head_width}
+        self.gate = nn.Linear(shape.width, gates[scores.gate], bias=False) if scores.gate is not None else None
         self.plan = 0
         self._part: tuple[nn.Module, ...] = ()
         self._position: tuple[PositionHooks, ...] = ()  # a tuple, so that the position is no child
@@ -194,7 +204,8 @@ class Attend(nn.Module):
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
         """Return the output of the heads: (B, T, D) -> (B, H, T, K)."""
         k, v = self.keys_and_values(heads, x, ctx)
-        return self.weigh_values(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
+        mixed = self.weigh_values(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
+        return self.apply_gate(self.exclude_own_values(mixed, v, ctx), x)
 
     def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
         """Return queries, normalized if `qk_norm` is set, and rotated: (B, T, D) -> (B, H, T, K)."""
@@ -225,6 +236,36 @@ class Attend(nn.Module):
         if ctx.captured_heads is not None:
             ctx.captured_heads.update(q=q, k=k, v=v)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
+
+    def exclude_own_values(self, mixed: Tensor, v: Tensor, ctx: Context) -> Tensor:
+        """Return outputs less their part along the value of their own position, if `exclusive` is set: (B, H, T, V),
+        (B, G, S, V) -> (B, H, T, V).
+
+        A query that is no key has no value of its own, and keeps its output. Of the first output of a causal stack,
+        nothing is left.
+        """
+        if not self.exclusive:
+            return mixed
+        own = v[:, :, ctx.past : ctx.past + mixed.shape[2]]
+        direction = functional.normalize(at_least_float32(repeat_heads(own, mixed.shape[1])), dim=-1)
+        direction = functional.pad(direction, (0, 0, 0, mixed.shape[2] - own.shape[2]))
+        wide = at_least_float32(mixed)
+        return (wide - (wide * direction).sum(-1, keepdim=True) * direction).to(mixed.dtype)
+
+    def apply_gate(self, mixed: Tensor, x: Tensor) -> Tensor:
+        """Return outputs times the gates of the layer's input, if `gate` is set: (B, H, T, V), (B, T, D) ->
+        (B, H, T, V). Fewer and wider heads have several gates each.
+        """
+        if self.gate is None:
+            return mixed
+        gates: Tensor = self.gate(x).sigmoid().unflatten(-1, (mixed.shape[1], -1)).transpose(1, 2)  # (B, H, T, 1|V)
+        if 1 < gates.shape[-1] < mixed.shape[-1]:
+            gates = gates.repeat_interleave(mixed.shape[-1] // gates.shape[-1], -1)
+        return mixed * gates
+
+    def cost(self, load: Load) -> Cost:
+        """Return the cost of the gate, which `cost` of an attention leaves out."""
+        return Cost() if self.gate is None else Cost(2 * load.queries * self.gate.weight.numel())
 
     def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
         """Return the inputs of the kernel that belong to this layer, or None if there are none."""
@@ -280,6 +321,12 @@ class Attend(nn.Module):
 def leading_positions(x: Tensor, length: int) -> Tensor:
     """Return the positions that are keys: all, unless extra queries follow them."""
     return x if x.shape[1] == length else x[:, :length]  # a slice of everything would be copied in the backward pass
+
+
+def component_cost(component: Any, load: Load) -> Cost:
+    """Return the cost of a component of a layer, with the options of its `Attend` that every attention has."""
+    attends = [module for module in component.modules() if isinstance(module, Attend)]
+    return sum((attend.cost(load) for attend in attends), component.cost(load))
 
 
 def append_to_cache(state: State, k: Tensor, v: Tensor, past: int) -> tuple[Tensor, Tensor]:

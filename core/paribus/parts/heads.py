@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Protocol, final
+from typing import Annotated, ClassVar, Literal, Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ class RootMeanSquare(nn.Module):
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of the scores of softmax attention."""
+    """Options of softmax attention: of its scores, its values and its output."""
 
     bias: Annotated[bool, "add a bias to the four projections"] = True
     scaled: Annotated[bool, "divide scores by the root of the head width (T5: no)"] = True
@@ -44,6 +44,14 @@ class ScoreOptions:
     sinks: Annotated[bool, "learn a score for attending to nothing, one for each head (gpt-oss)"] = False
     value_residual: Annotated[bool, "mix values with those of the first layer (ResFormer)"] = False
     soft_cap: Annotated[float | None, "limit of scores, by a tanh (Gemma 2: 50)", Range(above=0)] = None
+    exclusive: Annotated[
+        bool, "subtract from each output its part along the position's own value; self-attention only (XSA)"
+    ] = False
+    gate: Annotated[
+        Literal["headwise", "elementwise"] | None,
+        "multiply outputs, before their projection, by sigmoids of the layer's input: one for each head, or for each "
+        "channel (Qwen 3 Next: elementwise)",
+    ] = None
 
 
 class ContentProjection(Protocol):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from paribus.parts.attend import Attend, require_attention_weights
+from paribus.parts.attend import Attend, component_cost, require_attention_weights
 from paribus.parts.attention_planner import AttentionPlanner
 from paribus.parts.batch import TokenLayout
 from paribus.parts.context import AttentionSublayer, Capture, Context, Kernel, Memory, PositionHooks, State, States
@@ -337,8 +337,8 @@ class Stack(Stage):
         for name in self.shape.sublayers:
             for index, layer in enumerate(layers):
                 component: Any = getattr(layer, name)
-                state = component.cost(decodes).state if decodes is not None else 0
-                yield ComponentCost(name, (component,), component.cost(trains).flops, state, index)
+                state = component_cost(component, decodes).state if decodes is not None else 0
+                yield ComponentCost(name, (component,), component_cost(component, trains).flops, state, index)
         positions = [self.position, *(part for layer in layers for part in (layer.position, layer.cross_position))]
         yield ComponentCost(
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
@@ -349,7 +349,7 @@ class Stack(Stage):
         """Return the operations of the last layer alone, for a further pass through it."""
         layer = cast("Layer", self.layers[-1])
         components: list[Any] = [getattr(layer, name) for name in self.shape.sublayers]
-        flops: int = sum(component.cost(load).flops for component in components)
+        flops: int = sum(component_cost(component, load).flops for component in components)
         return flops + sum(self._position_flops([layer], load))
 
     def _position_flops(self, layers: Sequence[Layer], load: Load) -> Iterator[int]:

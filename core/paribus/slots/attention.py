@@ -82,7 +82,9 @@ class Attention(Component, nn.Module, ABC):
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """Return the cost of one sequence; `state` counts the elements stored for `load.keys` positions."""
+        """Return the cost of one sequence, without the gate of its `Attend`; `state` counts the elements stored for
+        `load.keys` positions.
+        """
 
 
 SOFTMAX_TRAITS: Final[AttentionTraits] = {

@@ -12,6 +12,7 @@ from paribus.assembly.components import make
 from paribus.complexity.counting import flop_counter, has_window
 from paribus.errors import SpecError
 from paribus.kernels import KERNELS
+from paribus.parts.attend import component_cost
 from paribus.parts.attention_planner import CrossAttention
 from paribus.parts.batch import Stream, TokenLayout
 from paribus.parts.context import Context, Memory
@@ -64,7 +65,7 @@ def _sublayer_fault(model: SmallModel, path: str, name: str, load: Load, counted
         assert isinstance(layer, Layer)
         component: Any = getattr(layer, name)
         fault = _flops_fault(
-            name, component, component.cost(load).flops, counted.get(f"Stack.layers.{index}.{name}", 0), load
+            name, component, component_cost(component, load).flops, counted.get(f"Stack.layers.{index}.{name}", 0), load
         )
         if fault:
             return fault
@@ -179,5 +180,5 @@ def _memory_fault(case: Case, attention: Attention, shape: Shape, kind: str) -> 
     if output.shape != (*x.shape[:2], width):
         return f"the output for a {kind} has the shape {tuple(output.shape)}; expected {(*x.shape[:2], width)}"
     load = Load(x.shape[1], x.shape[1], memory=MEMORY_LENGTH)
-    fault = _flops_fault("cross", attention, attention.cost(load).flops, counter.get_total_flops(), load)
+    fault = _flops_fault("cross", attention, component_cost(attention, load).flops, counter.get_total_flops(), load)
     return f"for a {kind}: {fault}" if fault else HOLDS

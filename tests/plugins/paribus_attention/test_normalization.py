@@ -1,4 +1,4 @@
-"""Attentions that replace the softmax: sigmoid, relu and sparsemax."""
+"""Attentions that replace the softmax: sigmoid, relu, softpick and sparsemax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +12,12 @@ from paribus import ScoreOptions, Shape, Stack, TokenLayout
 from paribus.errors import SpecError
 from paribus.specs import resolved
 from paribus_attention import attention
+from paribus_attention.softpick import softpick
 from paribus_attention.sparsemax import sparsemax
 
 BuildStack = Callable[..., Stack]
 Randn = Callable[..., Tensor]
-NAMES = ("relu", "sigmoid", "sparsemax")
+NAMES = ("relu", "sigmoid", "softpick", "sparsemax")
 names = pytest.mark.parametrize("name", NAMES)
 LOWEST = torch.finfo(torch.float64).min
 
@@ -76,6 +77,19 @@ def test_sparsemax_of_equal_or_distant_scores() -> None:
         weights = sparsemax(scores.to(dtype).clamp(min=torch.finfo(dtype).min), scores > LOWEST)
         assert weights.dtype == dtype
         assert torch.equal(weights.float(), expected)
+
+
+def test_softpick_matches_the_formula_at_any_scale(randn: Randn) -> None:
+    scores, visible = 3 * randn(2, 2, 5, 9), randn(2, 1, 5, 9, seed=1) > -0.5
+    powers = (scores.exp() - 1).masked_fill(~visible, 0)
+    expected = powers.clamp(min=0) / powers.abs().sum(-1, keepdim=True)
+    hidden = scores.masked_fill(~visible, LOWEST)
+    assert torch.allclose(softpick(hidden, visible), expected, rtol=0, atol=1e-4)  # an epsilon beside the sum
+    assert torch.equal(softpick(-scores.abs(), visible), torch.zeros_like(scores))
+    large = torch.tensor([[1e4, 1e4, -1e4, LOWEST]])
+    weights = softpick(large, large > LOWEST)
+    assert torch.allclose(weights, torch.tensor([[0.5, 0.5, 0.0, 0.0]]), rtol=0, atol=1e-6)
+    assert torch.autograd.gradcheck(lambda x: softpick(x, x > LOWEST), randn(2, 1, 4, 6, seed=2).requires_grad_())
 
 
 @names

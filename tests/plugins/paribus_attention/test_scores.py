@@ -1,4 +1,4 @@
-"""Options of softmax attention: query/key norms, sinks, value residual and soft cap, with every position."""
+"""Options of softmax attention, from query/key norms to gates, with every position."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,10 @@ PLAIN: dict[str, dict[str, Any]] = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     **PLAIN,
-    **{name: {"name": name} for name in ("talking-heads", "differential", "mla", "additive", "mlp-score", "sparsemax")},
+    **{
+        name: {"name": name}
+        for name in ("talking-heads", "differential", "mla", "additive", "mlp-score", "sparsemax", "softpick")
+    },
     "differential, shared": {"name": "differential", "kv_heads": 2},
     "dot": {"name": "dot", "width": 16},
     "bilinear": {"name": "bilinear", "width": 16},
@@ -36,7 +39,12 @@ OPTIONS = {
     "sinks": ScoreOptions(sinks=True),
     "first values": ScoreOptions(value_residual=True),
     "a cap": ScoreOptions(soft_cap=0.7),
-    "all": ScoreOptions(qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7),
+    "exclusive": ScoreOptions(exclusive=True),
+    "gates of heads": ScoreOptions(gate="headwise"),
+    "gates of channels": ScoreOptions(gate="elementwise"),
+    "all": ScoreOptions(
+        qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7, exclusive=True, gate="elementwise"
+    ),
 }
 POSITION_NAMES = ("none", "rope", "alibi", "t5")
 options = pytest.mark.parametrize("option", OPTIONS)
@@ -95,7 +103,13 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
         total = powers.sum(-1, keepdim=True)
         if attend.sinks is not None:
             total = total + attend.sinks.exp().view(1, 4, 1, 1)
-        x = x + heads.merge(powers / total @ v)
+        mixed = powers / total @ v
+        if attend.exclusive:
+            mixed = mixed - (mixed * v).sum(-1, keepdim=True) / v.square().sum(-1, keepdim=True) * v
+        if attend.gate is not None:
+            gates = 1 / (1 + (-x @ attend.gate.weight.T).exp())
+            mixed = mixed * gates.view(*x.shape[:2], 4, -1).transpose(1, 2)
+        x = x + heads.merge(mixed)
     return x
 
 

@@ -31,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "relu": {},
     "restricted": {"window": 3},
     "sigmoid": {},
+    "softpick": {},
     "sparsemax": {},
     "talking-heads": {},
 }

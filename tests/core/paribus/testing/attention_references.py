@@ -88,6 +88,32 @@ def softmax(module: Any, head: int, scores: Tensor, visible: Tensor, options: Op
     return weights.masked_fill(~visible, 0.0)  # 0/0 for a query that sees no key
 
 
+def finished(module: Any, outputs: list[Tensor], values: list[Tensor], x: Tensor, options: Options) -> list[Tensor]:
+    """Outputs of heads less their part along the own value, and gated; a query that is no key keeps its output."""
+    return gated(module, exclusive(outputs, values, options), x, options)
+
+
+def exclusive(outputs: list[Tensor], values: list[Tensor], options: Options) -> list[Tensor]:
+    """y - (y · v) / (v · v) v, for the own value v of a position."""
+    if not options["scores"]["exclusive"]:
+        return outputs
+    rows = [
+        [y - (y @ v) / (v @ v) * v for y, v in zip(output, value, strict=False)] + list(output[len(value) :])
+        for output, value in zip(outputs, values, strict=True)
+    ]
+    return [torch.stack(row) for row in rows]
+
+
+def gated(module: Any, outputs: list[Tensor], x: Tensor, options: Options) -> list[Tensor]:
+    """Gates of the heads, or of their channels, from the layer's input (Qiu et al. 2025)."""
+    if options["scores"]["gate"] is None:
+        return outputs
+    channels = torch.cat(outputs, -1)
+    gates = 1 / (1 + torch.exp(-x @ module.attend.gate.weight.T))
+    gates = gates.repeat_interleave(channels.shape[-1] // gates.shape[-1], -1)
+    return list((channels * gates).chunk(len(outputs), -1))
+
+
 def merged_heads(module: Any, outputs: list[Tensor], options: Options) -> Tensor:
     """Project the outputs of all heads. Those of a raw memory are its channels, and are not projected."""
     if not module.shape.raw_memory:
@@ -117,12 +143,13 @@ def attention(
     weigh: Weigh = softmax,
 ) -> Output:
     """softmax(q k / sqrt(K)) v in each head (Vaswani et al. 2017); groups of heads may share k and v."""
-    outputs, weights = [], []
+    outputs, values, weights = [], [], []
     for head, (q, k, v) in enumerate(projected_heads(module, x, source, options, first)):
         scores = score(module, head, q, k) * scale(options, module.shape.head_width)
         weights.append(weigh(module, head, scores, visible, options))
         outputs.append(weights[-1] @ v)
-    return merged_heads(module, outputs, options), torch.stack(weights)
+        values.append(v)
+    return merged_heads(module, finished(module, outputs, values, x, options), options), torch.stack(weights)
 
 
 def additive(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
@@ -166,6 +193,7 @@ def multi_step(
             )
         weights.append(softmax(module, head, q @ k.T * scale(options, width), visible, options))
         outputs.append(weights[-1] @ v * visible.sum(1, keepdim=True, dtype=x.dtype).sqrt())
+    outputs = finished(module, outputs, list(values.split(width, -1)), x, options)
     return torch.cat(outputs, -1), torch.stack(weights)
 
 
@@ -177,6 +205,7 @@ def talking_heads(module: Any, x: Tensor, source: Tensor, visible: Tensor, optio
     weights = [softmax(module, head, scores, visible, options) for head, scores in enumerate(mixed)]
     after = [sum(module.after[head, g] * weights[g] for g in range(len(heads))) for head in range(len(heads))]
     outputs = [after[head] @ v for head, (_, _, v) in enumerate(heads)]
+    outputs = finished(module, outputs, [v for _, _, v in heads], x, options)
     return merged_heads(module, outputs, options), torch.stack(after)
 
 
@@ -193,9 +222,10 @@ def differential(module: Any, x: Tensor, source: Tensor, visible: Tensor, option
             for head, (q, k, _) in ((head, heads[head]) for head in (pair, pair + pairs))
         ]
         weights.append(both[0] - factor * both[1])
-        mixed = weights[-1] @ torch.cat([heads[pair][2], heads[pair + pairs][2]], -1)
+        values = torch.cat([heads[pair][2], heads[pair + pairs][2]], -1)
+        (mixed,) = exclusive([weights[-1] @ values], [values], options)
         outputs.append((1 - initial) * root_mean_square_norm(mixed, module.norm.weight, eps=1e-5))
-    return merged_heads(module, outputs, options), torch.stack(weights)
+    return merged_heads(module, gated(module, outputs, x, options), options), torch.stack(weights)
 
 
 def multi_head_latent(
@@ -221,6 +251,7 @@ def multi_head_latent(
         scores = scores * scale(options, query.shape[-1])
         weights.append(softmax(module, head, scores, visible, options))
         outputs.append(weights[-1] @ value)
+    outputs = finished(module, outputs, list(v.split(width, -1)), x, options)
     return heads.o(torch.cat(outputs, -1)), torch.stack(weights)
 
 
@@ -245,6 +276,21 @@ def rectified_linear_unit(
     def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
         positive = capped(scores, options).clamp(min=0).masked_fill(~visible, 0.0)
         return positive / visible.sum(1, keepdim=True).clamp(min=1)
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
+
+
+def softpick(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """max(e^s - 1, 0) / (sum |e^s - 1| + epsilon) (Zuhri et al. 2025), with a factor e^-max(s) above and below."""
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        weights = torch.zeros_like(scores)
+        for row, (query_scores, keys) in enumerate(zip(capped(scores, options), visible, strict=True)):
+            sinks = [module.attend.sinks[head]] if options["scores"]["sinks"] else []
+            powers = torch.stack([*query_scores[keys], *sinks]).exp() if keys.any() else torch.ones(1)
+            total = (powers - 1).abs().sum() + 1e-6 * powers.max().clamp(min=1)
+            weights[row] = ((torch.exp(query_scores) - 1).clamp(min=0) / total).masked_fill(~keys, 0.0)
+        return weights
 
     return attention(module, x, source, visible, options, first, weigh=weigh)
 
@@ -341,13 +387,14 @@ def local_predictive(
     centres = visible.sum(1) * module.outer(torch.tanh(module.place(x))).squeeze(-1).sigmoid()
     distances, reach = positions[1] - centres.unsqueeze(1), options["reach"]
     factors = torch.exp(-(distances**2) / (2 * (reach / 2) ** 2))
-    outputs, weights = [], []
+    outputs, values, weights = [], [], []
     for head, (q, k, v) in enumerate(projected_heads(module, x, source, options, first)):
         scores = q @ k.T * scale(options, module.shape.head_width)
         shares = softmax(module, head, scores, visible & (distances.abs() <= reach), options)
         weights.append(shares * factors)
         outputs.append(weights[-1] @ v)
-    return merged_heads(module, outputs, options), torch.stack(weights)
+        values.append(v)
+    return merged_heads(module, finished(module, outputs, values, x, options), options), torch.stack(weights)
 
 
 # ---- weights without a softmax of scores
@@ -423,6 +470,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.relu": rectified_linear_unit,
     "attention.restricted": restricted,
     "attention.sigmoid": sigmoid,
+    "attention.softpick": softpick,
     "attention.sparsemax": sparsemax,
     "attention.talking-heads": talking_heads,
     "attention.uniform": uniform,
