@@ -151,7 +151,8 @@ class Attend(nn.Module):
         self.exclusive = scores.exclusive
         if scores.exclusive and shape.memory_width is not None:
             raise ValueError(
-                "expected scores.exclusive to be false in cross-attention: a query has no value of its own"
+                "expected scores.exclusive to be false in cross-attention: a query has no value of its own "
+                "(parts.decoder.cross.attention.scores.exclusive)"
             )
         if scores.gate is not None and shape.raw_memory:
             raise ValueError("expected scores.gate to be null: a raw memory has no output projection to gate")

@@ -26,6 +26,8 @@ MODELS = {
     "decoder": ["gpt-tiny"],
     "decoder, gqa": ["gpt-tiny", "attention=gqa", "feedforward=glu", "embedding.tie=false", "position=rope"],
     "decoder, mqa": ["gpt-tiny", "attention=mqa", "attention.scores.soft_cap=3", "dims.head_width=6"],
+    "decoder, gates": ["gpt-tiny", "attention={name: gqa, scores: {gate: elementwise}}"],
+    "encoder-decoder, gates": ["seq2seq-tiny", "attention={name: differential, scores: {gate: headwise}}"],
     "decoder, shaw": ["gpt-tiny", "position=shaw", "attention=mqa"],
     "decoder, shaw without values": ["gpt-tiny", "position=[shaw, none]", "position.0.values=false"],
     "encoder-decoder, shaw": ["seq2seq-tiny", "parts.decoder.cross.position=shaw", "dims.length=40"],

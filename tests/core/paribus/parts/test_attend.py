@@ -1,6 +1,7 @@
 """`Attend`: scale, cache, memory, position hooks and the arguments of the kernel."""
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
 import pytest
@@ -285,14 +286,13 @@ def test_score_functions_without_a_declaration_are_an_error() -> None:
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
-    "scores", [ScoreOptions(qk_norm=True), ScoreOptions(sinks=True), ScoreOptions(value_residual=True)], ids=str
+    "option", ["qk_norm=true", "sinks=true", "value_residual=true", "exclusive=true", "gate=headwise"]
 )
 @pytest.mark.parametrize("attention", ["mha", "gqa", "restricted"])
-def test_decoding_step_by_step_equals_one_pass_with_every_option(scores: ScoreOptions, attention: str) -> None:
-    option = next(name for name, on in vars(scores).items() if on and name not in {"bias", "scaled"})
+def test_decoding_step_by_step_equals_one_pass_with_every_option(option: str, attention: str) -> None:
     window = ["attention.window=3"] if attention == "restricted" else []
     model = paribus.assemble(
-        paribus.spec("gpt-tiny", f"attention={attention}", f"attention.scores.{option}=true", "position=rope", *window)
+        paribus.spec("gpt-tiny", f"attention={attention}", f"attention.scores.{option}", "position=rope", *window)
     ).double()
     with torch.no_grad():
         for path, parameter in model.named_parameters():
@@ -302,6 +302,23 @@ def test_decoding_step_by_step_equals_one_pass_with_every_option(scores: ScoreOp
     states = model.start(2, 9)
     steps = [model.hidden(chunk, states) for chunk in tokens.split([4, 1, 3, 1], dim=1)]
     assert torch.allclose(torch.cat(steps, dim=1), model.hidden(tokens), atol=1e-10)
+
+
+def test_a_query_that_is_no_key_keeps_its_output() -> None:
+    mixed, v, ctx = torch.randn(2, 4, 5, 4), torch.randn(2, 2, 3, 4), context_of(plan_of(RecordingKernel(), 5, 3))
+    left = bound_attend(scores=ScoreOptions(exclusive=True)).exclude_own_values(mixed, v, ctx)
+    assert torch.equal(left[:, :, 3:], mixed[:, :, 3:])
+    own = v.repeat_interleave(2, 1)
+    assert torch.allclose((left[:, :, :3] * own).sum(-1), torch.zeros(2, 4, 3), atol=1e-5)
+
+
+def test_options_that_a_memory_cannot_have_are_refused() -> None:
+    crossing = Shape(6, 4, 4, 8, 11, 1, memory_width=8)
+    with pytest.raises(ValueError, match=r"scores\.exclusive"):
+        Attend(crossing, Visibility(), ScoreOptions(exclusive=True))
+    assert Attend(crossing, Visibility(), ScoreOptions(gate="headwise")).gate is not None
+    with pytest.raises(ValueError, match=r"scores\.gate"):
+        Attend(replace(crossing, raw_memory=True), Visibility(), ScoreOptions(gate="headwise"))
 
 
 def test_weights_are_captured_on_request() -> None:
