@@ -45,7 +45,7 @@ NEUTRAL_EDITS: Final[Mapping[str, tuple[Edit, ...]]] = {
         ("evidence/digests.py", "import numpy as np\n", "import hashlib\n\nimport numpy as np\n"),
     ),
     "a comparison is written in another way": (
-        ("models/optimizer_schedule.py", "if parameter.ndim >= 2", "if parameter.ndim > 1"),
+        ("assembly/initialise.py", "if parameter.ndim >= 2", "if parameter.ndim > 1"),
     ),
     "a text is joined in another way": (
         ("evidence/digests.py", 'f"{previous}{current}".encode()', "(previous + current).encode()"),

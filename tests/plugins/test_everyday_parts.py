@@ -32,7 +32,13 @@ REGISTERED = {
         },
     ),
     "initialisation": ("paribus_initialisation", {"by-role", "gated", "normal", "gpt2", "xavier", "t5", "truncated"}),
-    "optimizer": ("paribus_optim", {"adadelta", "adafactor", "adagrad", "adamw", "lamb", "sgd", "stable-adamw"}),
+    "optimizer": (
+        "paribus_optim",
+        {
+            *("adadelta", "adafactor", "adagrad", "adamw", "ademamix", "lamb", "lion", "muon", "normuon", "sgd"),
+            "stable-adamw",
+        },
+    ),
     "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),
 }
 

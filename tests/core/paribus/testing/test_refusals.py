@@ -25,7 +25,8 @@ def spec_of(topology: str, **choices: str) -> Mapping[str, Any]:
 
 
 def attention_node(name: str) -> Any:
-    return spec_of("encoder", attention=name)["attention"]
+    topology = "encoder" if ATTENTIONS[name].get("bidirectional", True) else "decoder"
+    return spec_of(topology, attention=name)["attention"]
 
 
 def rejected_positions() -> list[tuple[str, str]]:
