@@ -65,7 +65,7 @@ def verb(
     if page is not None:
         _write_page(table, page)
     printers = {
-        "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes),
+        "text": lambda: show_table(table, columns=output.columns, with_notes=with_notes, source="`--notes`"),
         "markdown": lambda: out(markdown(table, columns=output.columns)),
     }
     grid = partial(study_grid, table, output.columns if output.format == "latex" else None)

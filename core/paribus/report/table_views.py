@@ -41,6 +41,7 @@ from paribus.analysis.table import Columns, Family, Row, Table
 
 FOLD_UNIT: Final = re.compile(r"\([^()]*\),? *|[^\s(=,]+[=,]? *|.")  # is broken only if wider than a line
 FOLD_PART: Final = re.compile(r"[^\s._=-]+[._=-]*\s*|.")
+SOURCE: Final = "`paribus compare --notes`"  # of the captions of a table
 BYTES: Final = ("cache_bytes_per_token", "peak_bytes", "inference_bytes")
 CLAIMED: Final = ("better", "worse", "equivalent", "faster", "slower")  # kinds of verdicts that make a claim
 SETTING: Final = "setting"
@@ -155,7 +156,7 @@ def table_title(table: Table) -> str:
     return f"{clean(table.study)}: {clean(table.metric)}{last_text(table.last)}{stage}, {table.better} is better"
 
 
-def without_captions(table: Table, source: str = "`paribus compare --notes`") -> Table:
+def without_captions(table: Table, source: str = SOURCE) -> Table:
     """Return a table with one line in place of the captions of all settings and families, which `source` has."""
     tables = table.settings
     rows = [row for part in tables for row in part.rows]

@@ -239,10 +239,15 @@ def parts_as_text(parts: Parts, width: int, *, color: bool = False) -> str:
 
 
 def show_table(
-    table: Table, console: Console | None = None, columns: Columns = None, *, with_notes: bool = False
+    table: Table,
+    console: Console | None = None,
+    columns: Columns = None,
+    *,
+    with_notes: bool = False,
+    source: str = table_views.SOURCE,
 ) -> None:
-    """Print a table, with these columns or all and a plot, and with its captions or one line in their place."""
-    shown = table if with_notes else table_views.without_captions(table)
+    """Print a table, with these columns or all and a plot, and with its captions or that `source` has them."""
+    shown = table if with_notes else table_views.without_captions(table, source)
     print_parts(partial(_parts, shown, columns=columns), console)
 
 
