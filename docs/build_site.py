@@ -118,7 +118,7 @@ def navigation(components: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield {"Recipes": entries(linked("docs/recipes"))}
     yield {"Components": components}
     yield {"API": entries(linked("docs/reference"))}
-    reference = ("cheat-sheet", "traits", "presets", "glossary", "troubleshooting", "parity", "baselines")
+    reference = ("cheat-sheet", "traits", "presets", "glossary", "troubleshooting", "parity", "baselines", "frontier")
     yield {"Reference": entries(Path("docs") / f"{name}.md" for name in reference)}
     evidence = ["docs/evidence.md", *sorted(path.as_posix() for path in relative("ablations/*/RESULTS.md"))]
     others = ("benchmarks/README.md", "benchmarks/GOALS.md", "docs/error-rates.md", "docs/reliability.md")

@@ -20,6 +20,8 @@ from tests.fixtures.pages import DOCS, ROOT, Block, blocks_of, check_output, che
 
 import paribus
 from paribus.cli.main import main
+from paribus.hookspecs import SLOTS
+from paribus.registry import Index
 
 GUIDE = DOCS / "guide"
 REFERENCE = DOCS / "reference"
@@ -226,6 +228,14 @@ def test_every_page_of_the_reference_has_an_example_and_is_listed(page: Path) ->
 def anchor_of(heading: str) -> str:
     """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_the_components_of_the_frontier_exist(plugin_index: Index) -> None:
+    page = (DOCS / "frontier.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z]+)\.([a-z0-9-]+)`", page)
+    assert len(named) > 25
+    missing = [f"{slot}.{name}" for slot, name in named if slot in SLOTS and name not in plugin_index.entries[slot]]
+    assert not missing
 
 
 def test_the_table_of_components_is_current() -> None:

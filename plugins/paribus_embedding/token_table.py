@@ -98,9 +98,10 @@ class TokenTable(Embedding, WeightConverter):
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.output_scale != 1.0:
             h = h * self.output_scale
+        scores = score_tokens(h, self.tokens, self.head, bias if self.soft_cap is None else None)
         if self.soft_cap is None:
-            return score_tokens(h, self.tokens, self.head, bias)
-        scores = self.soft_cap * torch.tanh(score_tokens(h, self.tokens, self.head, None) / self.soft_cap)
+            return scores
+        scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         return scores if bias is None else scores + bias
 
     def cost(self, load: Load) -> Cost:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from paribus.analysis.certificates import MAX_SEEDS, Certificate, merge_certificates
+from paribus.analysis.program_findings import NO_EFFECT
 from paribus.analysis.trial_pair import TrialPair
 from paribus.analysis.trials import ComparisonSpec, Repetition, TrialEntry
 from paribus.errors import join_names
@@ -23,6 +24,9 @@ def complete_certificate(
     certificates: Sequence[Certificate], pairs: Sequence[Pair], comparison: ComparisonSpec
 ) -> Certificate:
     """Return the certificate of all seeds of a variant with what no single pair shows."""
+    again = comparison.repetition
+    if again is not None and again.is_equal:
+        certificates = _with_effect(certificates, pairs)
     certificate, trials = merge_certificates(certificates), [TrialPair(*pair) for pair in pairs]
     failures = [
         *_seed_effects(certificates, trials),
@@ -31,12 +35,31 @@ def complete_certificate(
     ]
     hint = _hint(certificate, trials[0])
     certificate = replace(certificate, failures=(*certificate.failures, *filter(None, failures)), hint=hint)
-    again = comparison.repetition
     if again is None:
         return replace(certificate, unrepeated=NOT_RUN_AGAIN)
     if not again.is_equal:
         return replace(certificate, unrepeated=f"not repeatable (differs by {again.deviation:.2g})")
     return replace(certificate, confirmed=(*certificate.confirmed, REPEATED))
+
+
+def _with_effect(certificates: Sequence[Certificate], pairs: Sequence[Pair]) -> list[Certificate]:
+    """Return the certificates in which an option with an effect on some seeds may have none on others.
+
+    Only of a program that is repeatable: otherwise, a difference may be noise.
+    """
+    idle = [any(text.startswith(f"{NO_EFFECT}:") for text in certificate.failures) for certificate in certificates]
+    if all(is_idle or not all(it.done for it in pair) for is_idle, pair in zip(idle, pairs, strict=True)):
+        return list(certificates)
+    return [
+        replace(
+            certificate,
+            failures=tuple(text for text in certificate.failures if not text.startswith(f"{NO_EFFECT}:")),
+            side_effects=(*certificate.side_effects, "all values are the baseline's"),
+        )
+        if is_idle
+        else certificate
+        for is_idle, certificate in zip(idle, certificates, strict=True)
+    ]
 
 
 def _hint(certificate: Certificate, pair: TrialPair) -> str:

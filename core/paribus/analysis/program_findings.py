@@ -18,6 +18,7 @@ from paribus.specs.program_spec import EFFECTS, PROGRAM
 from paribus.studies.fractional_factorial import TIMES
 
 MAX_NAMES: Final = 4
+NO_EFFECT: Final = "no effect"
 _MEASURED: Final = re.compile(
     r"time|second|_ms|speed|throughput|memory|mem_|date|elapsed|duration|gpu|cpu", re.IGNORECASE
 )
@@ -80,7 +81,11 @@ def weight_findings(pair: TrialPair, tensors: TensorComparison) -> Iterator[Find
     """Yield that the models differ in size, and that tensors have other draws, whether on purpose or not."""
     counts = [witnessed_parameters(entry) for entry in pair]
     if counts[0] and counts[1] and counts[0] != counts[1]:
-        yield "side effect", f"{counts[1] / counts[0]:.3g}{TIMES} parameters"
+        factor = f"{counts[1] / counts[0]:.3g}"
+        yield (
+            "side effect",
+            f"{counts[1] - counts[0]:+,} parameters" if factor == "1" else f"{factor}{TIMES} parameters",
+        )
     if tensors.leaked or tensors.reinitialised:
         yield "weights", ""
 
@@ -166,7 +171,7 @@ def program_findings(pair: TrialPair) -> Iterator[Finding]:
             text = f"{metric} is the same, and other numbers differ ({join_names(others, MAX_NAMES)})"
             yield "side effect", f"{text}: the metric is too coarse"
         else:
-            text = f"no effect: every value of {metric} is the baseline's; does the program read {keys}?"
+            text = f"{NO_EFFECT}: every value of {metric} is the baseline's; does the program read {keys}?"
             yield "failure", text
     names = input_names(variant.certificate["inputs"])
     if pair.equal("inputs") and names:

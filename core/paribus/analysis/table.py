@@ -328,7 +328,7 @@ class Table:
             for setting, document in zip(self.settings, documents, strict=True)
             for row in document["rows"]
         ]
-        shared = ("study", "metric", "alpha", "seeds", "rows")
+        shared = ("study", "metric", "alpha", "open_ended", "seeds", "rows")
         settings = [
             {"setting": setting.setting, **{key: value for key, value in document.items() if key not in shared}}
             for setting, document in zip(self.settings, documents, strict=True)

@@ -126,17 +126,18 @@ class Outcome(NamedTuple):
 
 @final
 class CommonFailure:
-    """Whether the first trials of all variants have failed for one and the same reason."""
+    """Whether the first trials of all variants, two or more, have failed for one and the same reason."""
 
     def __init__(self, variants: Iterable[Hashable]) -> None:
         self._unseen = set(variants)
+        self._are_several = len(self._unseen) > 1
         self._reasons: set[str] = set()
 
     def add(self, variant: Hashable, outcome: Outcome | None) -> str:
         """Add the end of a trial, None with a record; return the reason when it is that of every variant."""
         self._unseen.discard(variant)
         self._reasons.add(outcome.reason if outcome is not None and outcome.state == "failed" else "")
-        is_common = not self._unseen and len(self._reasons) == 1
+        is_common = self._are_several and not self._unseen and len(self._reasons) == 1
         return min(self._reasons) if is_common else ""
 
 

@@ -6,7 +6,7 @@ The file is shipped with Paribus, installed by a plugin, or at a path.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -145,7 +145,7 @@ def read_study(name: str, tree: Tree, index: Index) -> tuple[Study, list[Problem
     scales = parse_scales(validator, keys.scales)
     check_scale_keys(validator, scales, places, stages)
     load_base = partial(_load_base, validator, index, keys)
-    metrics = parse_metrics(validator, keys, stages, data.get("metric") or {})
+    metrics = parse_metrics(validator, keys, stages, _given(data))
     study = Study(
         name=keys.name or name,
         base=load_base(keys.base, "base"),
@@ -204,7 +204,7 @@ def _read_program_study(name: str, validator: Validator, data: Mapping[str, Any]
         seeds=seeds,
         budget={},
         match=None,
-        metric=program_metric(validator, keys, data.get("metric") or {}),
+        metric=program_metric(validator, keys, _given(data)),
         launcher=keys.launcher,
         timeout=keys.timeout,
         exclude=parse_exclusions(validator, keys),
@@ -220,6 +220,12 @@ def _read_program_study(name: str, validator: Validator, data: Mapping[str, Any]
         effects=parse_effects(validator, keys, places),
         worth=parse_program_worth(validator, keys, places),
     )
+
+
+def _given(data: Mapping[str, Any]) -> Collection[str]:
+    """Return the keys of the block `metric` in the file; a value of another type is reported by itself."""
+    metric = data.get("metric")
+    return metric if isinstance(metric, Mapping) else ()
 
 
 def _long_stop(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_the_estimates_are_those_of_least_squares(models: int, n: int, signal: f
     factors = np.hstack([np.eye(models)[rows], np.eye(n)[columns]])
     degrees = (models - 1, (models - 1) * (n - 1))
     residual, without = (
-        float(((values.ravel() - x @ np.linalg.lstsq(x, values.ravel())[0]) ** 2).sum())
+        float(((values.ravel() - x @ np.linalg.lstsq(x, values.ravel(), rcond=None)[0]) ** 2).sum())
         for x in (factors, np.eye(n)[columns])
     )
     noise, between = residual / degrees[1], (without - residual) / degrees[0]

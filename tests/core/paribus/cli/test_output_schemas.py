@@ -21,7 +21,7 @@ STUDIES: dict[str, Mapping[str, Any]] = {
     "ladder": {"design": "ladder", "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
     "factorial": {"design": "factorial", "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
     "leave-one-out": {"design": "leave-one-out", "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
-    "grid": {"design": "grid", "exclude": [{"attention": "mqa"}], "vary": {"attention": ["mqa"], "norm": ["rmsnorm"]}},
+    "grid": {"design": "grid", "exclude": [{"attention": "mqa"}], "vary": {"attention": ["mqa", "gqa"]}},
     "scales": {"scales": {name.replace("=", "-"): change for name, change in SIZES.items()}},
     "tune": {"tune": {"optimizer.lr": [0.001, 0.002, 0.004], "seeds": 2}},
     "match": {"match": [None, {"on": "params", "by": "feedforward.expand"}]},

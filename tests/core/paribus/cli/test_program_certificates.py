@@ -22,6 +22,7 @@ loss = 3 + random.Random(a.seed).random()
 json.dump({"step": 1, "loss": loss}, open("m.json", "w"))
 """
 REPEATABLE = "loss -= 0.1 * (a.way != 'base') * (1 + a.seed / 9)"
+RARE = "loss -= 0.1 * (a.way != 'base' and a.seed == 1)"
 NOISY = "loss += random.gauss(0, 1e-6) - 0.1 * (a.way != 'base')"
 LEAKING = """
 path = os.path.dirname(os.path.realpath(__file__)) + "/state.txt"
@@ -84,16 +85,17 @@ Compared = Callable[..., tuple[dict[str, Any], str]]
     ("body", "verdict", "finding"),
     [
         (REPEATABLE, "better", "; repeated"),
+        (RARE, "inconclusive (needs n ≥ ~", "all values are the baseline's (seed 0, 2 only)"),
         (NOISY, "better", "not repeatable (differs by"),
         (LEAKING, "withheld (no effect beyond noise)", "not repeatable (differs by"),
     ],
-    ids=["repeatable", "noisy", "leaking"],
+    ids=["repeatable", "on one seed", "noisy", "leaking"],
 )
 def test_a_trial_of_the_baseline_is_run_again(compared: Compared, body: str, verdict: str, finding: str) -> None:
     table, shown = compared(SCRIPT.replace("{}", body, 1))
-    assert [row["verdict"] for row in table["rows"]] == [verdict]
+    assert [row["verdict"].startswith(verdict) for row in table["rows"]] == [True]
     assert finding in shown
-    assert ("! Not repeatable" in shown) == (body != REPEATABLE)
+    assert ("! Not repeatable" in shown) == (body in (NOISY, LEAKING))
 
 
 @pytest.mark.thorough
