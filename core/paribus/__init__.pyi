@@ -74,6 +74,7 @@ from .parts.shape import Role as Role
 from .parts.shape import Shape as Shape
 from .parts.stack import ComponentCost as ComponentCost
 from .parts.stack import Output as Output
+from .parts.stack import Streams as Streams
 from .parts.stack import Stack as Stack
 from .parts.stack import Stage as Stage
 from .parts.visibility import BlockPattern as BlockPattern
@@ -161,6 +162,7 @@ from .slots.optimizer import OptimizerTraits as OptimizerTraits
 from .slots.optimizer import TrainedTensor as TrainedTensor
 from .slots.placement import Placement as Placement
 from .slots.placement import PlacementTraits as PlacementTraits
+from .slots.placement import StreamPlacement as StreamPlacement
 from .slots.placement import Sublayer as Sublayer
 from .slots.position import Position as Position
 from .slots.position import PositionTraits as PositionTraits

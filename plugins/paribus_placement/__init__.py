@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paribus import Placement, hookimpl, registered
+from paribus_placement.attention_residual import AttentionResidual as attention_residual
 from paribus_placement.deep_norm import DeepNorm as deepnorm
+from paribus_placement.dense_average import DenseAverage as dense
+from paribus_placement.embedding_residual import EmbeddingResidual as x0
+from paribus_placement.hyper_connections import HyperConnections as hyper
 from paribus_placement.layer_scale import LayerScale as layerscale
 from paribus_placement.parallel import Parallel as parallel
 from paribus_placement.peripheral_norm import PeripheralNorm as peri
@@ -14,6 +18,7 @@ from paribus_placement.pre_norm import PreNorm as pre
 from paribus_placement.re_zero import ReZero as rezero
 from paribus_placement.sandwich_norm import SandwichNorm as sandwich
 from paribus_placement.scaled_residual import ScaledResidual as scaled_residual
+from paribus_placement.u_net import UNet as u_net
 
 
 @hookimpl

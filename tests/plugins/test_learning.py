@@ -68,7 +68,12 @@ def test_every_recurrence_learns_one_batch(name: str, final_loss: Callable[..., 
 
 @pytest.mark.parametrize(
     "overrides",
-    [("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all"), ("optimizer={name: muon, lr: 3e-3}",)],
+    [
+        ("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all"),
+        ("optimizer={name: muon, lr: 3e-3}",),
+        ("placement={name: hyper, mixing: doubly-stochastic}",),
+        ("dims.loops=2", "dims.loop_embedding=true"),
+    ],
     ids=" ".join,
 )
 def test_a_model_with_one_changed_option_learns_one_batch(

@@ -23,7 +23,7 @@ from paribus.slots.embedding import Embedding
 from paribus.slots.feedforward import FeedForward
 from paribus.slots.norm import Norm, Norms
 from paribus.slots.objective import Objective
-from paribus.slots.placement import Placement
+from paribus.slots.placement import Placement, StreamPlacement
 from paribus.slots.position import Position
 from paribus.slots.tokenizer import Vocabulary
 from paribus.slots.topology import Part, Topology
@@ -97,16 +97,30 @@ def component_of_layer(node: Any, layer: int) -> Node:
 
 
 def shared_layers(spec: Spec, layers: int) -> list[int]:
-    """Return, for each layer, the first layer with the same parameters: itself, unless groups share parameters.
+    """Return, for each layer, the first layer with the same parameters: itself, unless groups or a loop share them.
 
     Where a list of components is cycled over the layers, a group has one layer of each component.
     """
-    if spec["dims"]["groups"] is None:
+    dims = spec["dims"]
+    if dims["loops"] is not None:
+        first, end = dims["before_loop"], layers - dims["after_loop"]
+        size = (end - first) // dims["loops"]
+        return [first + (index - first) % size if first <= index < end else index for index in range(layers)]
+    if dims["groups"] is None:
         return list(range(layers))
-    group_size = layers // spec["dims"]["groups"]
+    group_size = layers // dims["groups"]
     lists = [spec[slot] for slot in CYCLED if slot in spec] + list((spec.get("cross") or {}).values())
     kinds = math.lcm(*(len(as_list(node)) for node in lists))
     return [index // group_size * group_size + index % group_size % kinds for index in range(layers)]
+
+
+def loop_starts(spec: Spec, layers: int) -> tuple[int, ...]:
+    """Return the first layer of each pass of the loop before which a learned vector is added."""
+    dims = spec["dims"]
+    if not dims["loop_embedding"]:
+        return ()
+    first, end = dims["before_loop"], layers - dims["after_loop"]
+    return tuple(range(first, end, (end - first) // dims["loops"]))
 
 
 @final
@@ -247,6 +261,7 @@ class SpecBuilder:
                 )
             layers.append(self._layer(spec, part, source, position, cross))
             wiring.append((position, cross))
+        _check_streams([layer.placement for layer in layers], part)
         placement = layers[-1].placement if layers else None
         needs_final = isinstance(placement, Placement) and placement.traits["final_norm"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
@@ -255,7 +270,17 @@ class SpecBuilder:
         positions = [position for position in own_positions if position.traits["owner"] == "stack"]
         embedding = self.embedding().stack_part(shape, self._embeddings(shape))
         keeps_inputs = self._hands_on_inputs(part)
-        return Stack(shape, layers, positions, wiring, final_norm, self.kernels, embedding, keeps_inputs=keeps_inputs)
+        return Stack(
+            shape,
+            layers,
+            positions,
+            wiring,
+            final_norm,
+            self.kernels,
+            embedding,
+            keeps_inputs=keeps_inputs,
+            loop_starts=loop_starts(spec, shape.layers),
+        )
 
     def _hands_on_inputs(self, part: Part) -> bool:
         """Return True if a cross-attention to this part needs the embedded tokens of its memory."""
@@ -316,6 +341,16 @@ class SpecBuilder:
             cross=cross,
             position=_layer_module(position, shape),
             cross_position=None if cross_position is None else _layer_module(cross_position, shape),
+        )
+
+
+def _check_streams(placements: Sequence[nn.Module | None], part: Part) -> None:
+    """Reject a list of placements whose layers pass on different streams."""
+    kinds = {type(placement) for placement in placements}
+    if len(kinds) > 1 and any(isinstance(placement, StreamPlacement) for placement in placements):
+        message = f"layers of the {part.name} pass several residual streams on, and those of its list are not the same"
+        raise SpecError(
+            Problem(code="does-not-fit", path="placement", message=message, valid="one placement for all layers")
         )
 
 

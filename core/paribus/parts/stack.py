@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,24 @@ from paribus.parts.attend import Attend, component_cost, require_attention_weigh
 from paribus.parts.attention_planner import AttentionPlanner
 from paribus.parts.batch import TokenLayout
 from paribus.parts.context import AttentionSublayer, Capture, Context, Kernel, Memory, PositionHooks, State, States
-from paribus.parts.shape import Load, Shape
+from paribus.parts.shape import Cost, Load, Shape
 
-CompiledCall: TypeAlias = Callable[["Layer", Tensor, Context, Context | None], tuple[Tensor, Tensor | None]]
+Streams: TypeAlias = tuple[Tensor, ...]
+"""What a layer passes to the next one, as its placement defines it: one residual stream, (B, T, D), or several.
+
+The last of them is the current one.
+"""
+
+CompiledCall: TypeAlias = Callable[["Layer", Streams, Context, Context | None], tuple[Streams, Tensor | None]]
+
+
+class Wiring(Protocol):
+    """Methods of a placement that layers and stacks call; the full contract is `Placement` in `paribus.slots`."""
+
+    def begin(self, x: Tensor) -> Streams: ...
+    def advance(self, streams: Streams, sublayers: Mapping[str, Callable[[Tensor], Tensor]]) -> Streams: ...
+    def end(self, streams: Streams) -> Tensor: ...
+    def cost(self, load: Load) -> Cost: ...
 
 
 @final
@@ -51,17 +66,25 @@ class Layer(nn.Module):
         self.compiled: CompiledCall | None = None  # compiled form of a call, for training
         self.recomputes = False  # activations are computed again in the backward pass, and not stored
 
-    def run(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
+    def run(self, streams: Streams, ctx: Context, cross: Context | None = None) -> tuple[Streams, Tensor | None]:
         """Return what a call returns; in training, by its compiled form and with recomputed activations if so set."""
         is_plain = not self.training or ctx.state is not None
         call = call_layer if is_plain or self.compiled is None else self.compiled
         if is_plain or not self.recomputes or not torch.is_grad_enabled():
-            return call(self, x, ctx, cross)
-        output: tuple[Tensor, Tensor | None] = checkpoint(call, self, x, ctx, cross, use_reentrant=False)
+            return call(self, streams, ctx, cross)
+        output: tuple[Streams, Tensor | None] = checkpoint(call, self, streams, ctx, cross, use_reentrant=False)
         return output
 
-    def forward(self, x: Tensor, ctx: Context, cross: Context | None = None) -> tuple[Tensor, Tensor | None]:
-        """Return the output, (B, T, D), and the auxiliary loss of the feed-forward, if it has one."""
+    def begin(self, x: Tensor) -> Streams:
+        """Return the streams that the layer reads if all layers before it return `x`: (B, T, D)."""
+        return (x,) if self.placement is None else cast("Wiring", self.placement).begin(x)
+
+    def end(self, streams: Streams) -> Tensor:
+        """Return the hidden states of the streams that the layer returns: (B, T, D)."""
+        return streams[-1] if self.placement is None else cast("Wiring", self.placement).end(streams)
+
+    def forward(self, streams: Streams, ctx: Context, cross: Context | None = None) -> tuple[Streams, Tensor | None]:
+        """Return the streams for the next layer, and the auxiliary loss of the feed-forward, if it has one."""
         auxiliary: Tensor | None = None
 
         def attend(h: Tensor) -> Tensor:
@@ -84,17 +107,19 @@ class Layer(nn.Module):
         if self.feeds:
             sublayers["feedforward"] = feed_forward
         if self.placement is not None:
-            return self.placement(x, sublayers), auxiliary
+            streams = cast("Wiring", self.placement).advance(streams, sublayers)
+            return streams, auxiliary
+        (x,) = streams
         for sublayer in sublayers.values():
             x = sublayer(x)
-        return x, auxiliary
+        return (x,), auxiliary
 
     def _dropped(self, y: Tensor) -> Tensor:
         return functional.dropout(y, self.dropout) if self.dropout and self.training else y
 
 
-def call_layer(layer: Layer, x: Tensor, ctx: Context, cross: Context | None) -> tuple[Tensor, Tensor | None]:
-    output: tuple[Tensor, Tensor | None] = layer(x, ctx, cross)
+def call_layer(layer: Layer, streams: Streams, ctx: Context, cross: Context | None) -> tuple[Streams, Tensor | None]:
+    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross)
     return output
 
 
@@ -138,6 +163,7 @@ class LastLayerInput(NamedTuple):
     """Input of the last layer for a whole sequence, for further passes through it."""
 
     x: Tensor  # (B, S, D)
+    streams: Streams  # what the layer reads: `x`, or the streams of the placement
     layout: TokenLayout
     carry: dict[str, Tensor]
     cross_carry: dict[str, Tensor]
@@ -171,12 +197,14 @@ class Stack(Stage):
         embedding: nn.ModuleDict | None = None,
         *,
         keeps_inputs: bool = False,
+        loop_starts: tuple[int, ...] = (),
     ) -> None:
         """Build a stack.
 
         `wiring` gives the position that each layer's attention reads, and its cross-attention: one of `positions`, one
         of the layer, or one of another stack. `embedding` is the stack's own part of the embedding. With
         `keeps_inputs`, the `extra` of an output is the input of the first layer, for another stack that needs it.
+        Before each layer of `loop_starts`, a learned vector is added.
         """
         super().__init__()
         self.shape = shape
@@ -187,6 +215,8 @@ class Stack(Stage):
             self.norm = final
         self.normed = final is not None
         self.keeps_inputs = keeps_inputs
+        self.passes = nn.Embedding(len(loop_starts), shape.width) if loop_starts else None
+        self._loop_starts = loop_starts
         attentions = [attention for layer in layers for attention in (layer.attention, layer.cross)]
         self._reads_inputs = any(
             "inputs" in attention.traits.get("needs", []) for attention in attentions if attention is not None
@@ -237,8 +267,8 @@ class Stack(Stage):
         assert states is None or not request.last_layer_input, (
             "the input of the last layer is incomplete with a decoding state"
         )
+        layers = cast("list[Layer]", list(self.layers))
         if request.weights:
-            layers = cast("list[Layer]", list(self.layers))
             require_attention_weights(
                 [attention for layer in layers for attention in (layer.attention, layer.cross) if attention is not None]
             )
@@ -247,11 +277,11 @@ class Stack(Stage):
         captured: list[dict[str, Tensor]] = []
         carry: dict[str, Tensor] = {}
         cross_carry: dict[str, Tensor] = {}
-        layer_input = x
         kept = x if self.keeps_inputs else None
         inputs = x if self._reads_inputs else None
         memory_inputs = memory.extra if self._reads_inputs and memory is not None else None
-        for index, layer in enumerate(self.layers):
+        streams = read = layers[0].begin(x)
+        for index, layer in enumerate(layers):
             state = states.layers[index] if states is not None else {}
             layer_capture: dict[str, Tensor] = {}
             captured.append(layer_capture)
@@ -277,18 +307,25 @@ class Stack(Stage):
                     inputs=inputs,
                     memory_inputs=memory_inputs,
                 )
-            layer_input = x
-            x, extra = cast("Layer", layer).run(x, ctx, cross)
+            if index in self._loop_starts:
+                assert self.passes is not None
+                streams = (*streams[:-1], streams[-1] + self.passes.weight[self._loop_starts.index(index)])
+            read = streams
+            streams, extra = layer.run(streams, ctx, cross)
             if cross is not None and cross.captured:
                 layer_capture["cross"] = cross.captured["weights"]
             if index + 1 in request.hidden:
-                layer_capture["hidden"] = x
+                layer_capture["hidden"] = layer.end(streams)
             if extra is not None:
                 auxiliary = extra if auxiliary is None else auxiliary + extra
         if states is not None:
             states.past = past + layout.positions.shape[-1]
-        last_input = LastLayerInput(layer_input, keys, carry, cross_carry) if request.last_layer_input else None
+        last_input = None
+        if request.last_layer_input:
+            hidden = layers[-2].end(read) if len(layers) > 1 else x
+            last_input = LastLayerInput(hidden, read, keys, carry, cross_carry)
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
+        x = layers[-1].end(streams)
         return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, kept, last_input)
 
     def rerun_last_layer(
@@ -308,9 +345,11 @@ class Stack(Stage):
         cross = None
         if memory is not None:
             cross = Context(plans, layout, memory.layout, memory.hidden, carry=read.cross_carry)
+        layer = cast("Layer", self.layers[-1])
         for _ in range(times):
-            x, _ = cast("Layer", self.layers[-1]).run(torch.cat([content, queries], dim=1), ctx, cross)
-            queries = x[:, length:]
+            pairs = zip(read.streams, layer.begin(queries), strict=True)
+            streams = tuple(torch.cat([known[:, :length], asked], dim=1) for known, asked in pairs)
+            queries = layer.end(layer.run(streams, ctx, cross)[0])[:, length:]
         return self.norm(queries) if self.normed else queries
 
     def kernels(self, device: str = "cpu", queries: int = 0, among: Sequence[Kernel] = ()) -> tuple[str, ...]:
@@ -343,12 +382,17 @@ class Stack(Stage):
         yield ComponentCost(
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
         )
+        for index, layer in enumerate(layers):
+            flops = 0 if layer.placement is None else cast("Wiring", layer.placement).cost(trains).flops
+            if flops:
+                yield ComponentCost("placement", (cast("nn.Module", layer.placement),), flops, layer=index)
         yield ComponentCost("norms", (self,))
 
     def last_layer_flops(self, load: Load) -> int:
         """Return the operations of the last layer alone, for a further pass through it."""
         layer = cast("Layer", self.layers[-1])
         components: list[Any] = [getattr(layer, name) for name in self.shape.sublayers]
+        components += [layer.placement] if layer.placement is not None else []
         flops: int = sum(component_cost(component, load).flops for component in components)
         return flops + sum(self._position_flops([layer], load))
 

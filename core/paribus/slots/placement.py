@@ -8,7 +8,8 @@ from typing import ClassVar, Required
 
 from torch import Tensor, nn
 
-from paribus.parts.shape import Role
+from paribus.parts.shape import Cost, Load, Role
+from paribus.parts.stack import Streams
 from paribus.slots.component import Component, Traits
 
 Sublayer = Callable[[Tensor], Tensor]  # (B, T, D) -> (B, T, D): attention, cross-attention or feed-forward
@@ -38,6 +39,48 @@ class Placement(Component, nn.Module, ABC):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         """Return the output of the layer: (B, T, D) -> (B, T, D)."""
 
+    def begin(self, x: Tensor) -> Streams:
+        """Return the streams that this layer reads if all layers before it return `x`.
+
+        Those of the first layer begin the stack.
+        """
+        return (x,)
+
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+        """Return the streams that the next layer reads."""
+        (x,) = streams
+        return (self(x, sublayers),)
+
+    def end(self, streams: Streams) -> Tensor:
+        """Return the hidden states of the streams that `advance` returns: of the last layer, the output of the stack
+        before its final norm.
+        """
+        return streams[-1]
+
     def gain(self, role: Role) -> float:
         """Return the factor of the initial weights of parameters with this role (DeepNorm's beta)."""
         return 1.0
+
+    def cost(self, load: Load) -> Cost:
+        """Return the operations of one layer, besides those of its sublayers; norms and sums count as none."""
+        return Cost()
+
+
+class StreamPlacement(Placement):
+    """Placement whose layers pass more on than one residual stream: outputs of earlier layers, or parallel streams.
+
+    Each stream is a tensor (B, T, …), whose tokens are independent of each other. A subclass defines `begin`, `advance`
+    and `end`; `forward` is the layer in a stack whose earlier layers all returned `x`.
+    """
+
+    def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
+        return self.end(self.advance(self.begin(x), sublayers))
+
+    @abstractmethod
+    def begin(self, x: Tensor) -> Streams: ...
+
+    @abstractmethod
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams: ...
+
+    @abstractmethod
+    def end(self, streams: Streams) -> Tensor: ...

@@ -35,6 +35,15 @@ class Dims:
         "sets of parameters, each shared by a run of successive layers (ALBERT: 1); null: every layer has its own",
         Range(1, 10_000),
     ] = None
+    loops: Annotated[
+        int | None,
+        "passes of a loop over the same layers, so that `layers` counts each pass (Universal Transformer: as many as "
+        "layers); null: no loop",
+        Range(1, 2048),
+    ] = None
+    before_loop: Annotated[int, "layers before the loop, which run once", Range(0, 2048)] = 0
+    after_loop: Annotated[int, "layers after the loop, which run once", Range(0, 2048)] = 0
+    loop_embedding: Annotated[bool, "add a learned vector before each pass of the loop"] = False
     heads: Annotated[int, "query heads of each attention", Range(1, 10**6), Example(4)]
     head_width: Annotated[int | None, "width of a head; null: width / heads", Range(1, _SIZE)] = None
     length: Annotated[int, "sequence length in tokens", Range(1, _SIZE), Example(64)]
@@ -115,6 +124,10 @@ PART_DIMS: Final = (
     "width",
     "layers",
     "groups",
+    "loops",
+    "before_loop",
+    "after_loop",
+    "loop_embedding",
     "heads",
     "head_width",
     "length",

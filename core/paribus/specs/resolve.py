@@ -60,7 +60,7 @@ RULES: Final[tuple[Rule, ...]] = (
     training_rules.vocabulary_has_room,
     training_rules.segments_have_embeddings,
     training_rules.widths_are_met,
-    training_rules.groups_are_whole,
+    training_rules.shared_layers_are_alike,
     data_rules.tokenizer_reads_the_corpus,
     data_rules.embedding_reads_the_examples,
     data_rules.embedding_has_a_vocabulary,

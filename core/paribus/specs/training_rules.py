@@ -228,24 +228,38 @@ def widths_are_met(facts: SpecView) -> Iterator[Violation]:
             yield Violation("does-not-fit", ("parts", part.name, "dims", "width"), message, valid)
 
 
-def groups_are_whole(facts: SpecView) -> Iterator[Violation]:
-    """Require equal layers within each group of layers that share parameters."""
+def shared_layers_are_alike(facts: SpecView) -> Iterator[Violation]:
+    """Require equal layers among those that share parameters, in groups or in the passes of a loop."""
     for stack in facts.stacks:
         sizes = facts.sizes(stack.part)
-        layers, groups = sizes["layers"], sizes["groups"]
-        if not isinstance(layers, int) or not isinstance(groups, int) or layers % groups or groups == layers:
+        layers, loops = sizes["layers"], sizes["loops"]
+        key = "groups" if loops is None else "loops"
+        looped = layers if loops is None else _difference(layers, sizes["before_loop"], sizes["after_loop"])
+        sets = sizes[key]
+        if not isinstance(looped, int) or not isinstance(sets, int) or looped % sets:
             continue
+        size = looped // sets
+        if (size if key == "groups" else sets) == 1:
+            continue  # no two layers share parameters
         if stack.part.recurrent:
             message = f"recurrent layers of the {stack.part.name} cannot share parameters"
-            yield Violation("does-not-fit", ("dims", "groups"), message, "dims.groups null")
+            yield Violation("does-not-fit", ("dims", key), message, f"dims.{key} null")
             continue
-        group_size, subject = layers // groups, f"layers of the {stack.part.name}"
+        subject = f"layers of the {stack.part.name}"
         for slot in CYCLED:
             node, keys = facts.slot_of(stack.part, slot)
-            if isinstance(node, list) and group_size % len(node):
-                message = f"{group_size} {subject} share parameters, and a list of {len(node)} does not divide them"
-                yield Violation("does-not-fit", keys, message, f"a list whose length divides {group_size}")
+            if isinstance(node, list) and size % len(node):
+                shares = f"{size} {subject} share parameters" if key == "groups" else f"a pass has {size} {subject}"
+                message = f"{shares}, and a list of {len(node)} does not divide them"
+                yield Violation("does-not-fit", keys, message, f"a list whose length divides {size}")
             for named in facts.components(slot, node, keys):
                 if "layer" in named.list_trait("needs"):
                     message = f"{named} depends on the layer, but {subject} share parameters"
-                    yield Violation("does-not-fit", named.keys, message, "dims.groups null")
+                    yield Violation("does-not-fit", named.keys, message, f"dims.{key} null")
+
+
+def _difference(layers: object, *outside: object) -> int | None:
+    """Return the number of layers in a loop, or None where a size is not known."""
+    if not isinstance(layers, int) or not all(isinstance(size, int) for size in outside):
+        return None
+    return layers - sum(size for size in outside if isinstance(size, int))

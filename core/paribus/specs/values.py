@@ -308,12 +308,34 @@ def _once(validator: Validator, slot: str, components: list[Any], keys: Keys) ->
 
 
 def check_sizes(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
-    """Require that heads divide the width, and groups the layers."""
+    """Require that heads divide the width, and groups or loops the layers."""
     check_width(validator, dims, keys)
     layers, groups = dims["layers"], dims["groups"]
     if isinstance(groups, int) and isinstance(layers, int) and layers % groups:
         message = f"`dims.groups` ({groups}) does not divide `dims.layers` ({layers}), so that runs would not be equal"
         validator.add_error("not-divisible", (*keys, "groups"), message, join_names(divisors(layers)))
+    _check_loop(validator, dims, keys)
+
+
+def _check_loop(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:
+    """Require a whole number of layers in each pass of a loop."""
+    layers, loops, before, after = (dims[name] for name in ("layers", "loops", "before_loop", "after_loop"))
+    if loops is None:
+        set_ = [name for name in ("before_loop", "after_loop", "loop_embedding") if dims[name]]
+        if set_:
+            message = f"`dims.{set_[0]}` is set, but there is no loop"
+            validator.add_error("does-not-fit", (*keys, set_[0]), message, "dims.loops: a number of passes")
+        return
+    if dims["groups"] is not None:
+        message = "`dims.loops` and `dims.groups` both say which layers share parameters"
+        validator.add_error("does-not-fit", (*keys, "loops"), message, "one of them")
+    elif all(isinstance(value, int) for value in (layers, loops, before, after)):
+        looped = layers - before - after
+        if looped < loops or looped % loops:
+            rest = f" - {before} before - {after} after the loop" if before or after else ""
+            message = f"{loops} passes do not divide the {looped} layers of the loop (`dims.layers` {layers}{rest})"
+            valid = join_names(divisors(looped)) if looped > 0 else f"dims.layers > {before + after}"
+            validator.add_error("not-divisible", (*keys, "loops"), message, valid)
 
 
 def check_width(validator: Validator, dims: Mapping[str, Any], keys: Keys) -> None:

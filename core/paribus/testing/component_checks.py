@@ -284,7 +284,9 @@ def normalized_once(case: Case, host: HostModel) -> Verdict:
     if norm is None or not _is_normalized(norm(x)) or not case.entry.traits.get("output_normalized", True):
         return DOES_NOT_APPLY  # the norm is none, or does not set the length of vectors
     before_final: list[Tensor] = []
-    layer_handle = layer.register_forward_hook(lambda module, arguments, output: before_final.append(output[0]))
+    layer_handle = layer.register_forward_hook(
+        lambda module, arguments, output: before_final.append(layer.end(output[0]))
+    )
     try:
         layout = TokenLayout(torch.arange(6).unsqueeze(0))
         hidden = stack(x, layout, model.memory(tokens(2, 6, "source"))).hidden

@@ -128,7 +128,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "gradients match finite differences": Check(gradient_checks.finite_differences, ARCHITECTURE),
     "every unit gets a gradient": Check(gradient_checks.living_units, ("attention", "feedforward")),
     "FLOPs match their declaration": Check(
-        cost_checks.cost, ("attention", "position", "feedforward", "embedding"), "options"
+        cost_checks.cost, ("attention", "position", "placement", "feedforward", "embedding"), "options"
     ),
     "memories of any size are read": Check(cost_checks.memories, ("attention",), "once"),
     "initial weights depend on the seed only": Check(training_checks.seeded_weights, (*ARCHITECTURE, "initialisation")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import nn
@@ -35,7 +35,7 @@ def cost(case: Case, host: HostModel) -> Verdict:
     """The declared FLOPs equal those that torch counts; with a window or blocks, they are at most those.
 
     Attention runs on the meta device, where torch counts every kernel. A feed-forward runs on real inputs, because its
-    FLOPs may depend on them.
+    FLOPs may depend on them. What a stack computes outside of its sublayers is of its placements.
     """
     if case.entry.slot in ("embedding", "position"):
         return (_embedding_fault if case.entry.slot == "embedding" else _position_fault)(case, host)
@@ -44,7 +44,7 @@ def cost(case: Case, host: HostModel) -> Verdict:
         if case.entry.slot == "feedforward"
         else SmallModel(host.spec, case.registry, initialized=False)
     )
-    sublayers = _SUBLAYERS[case.entry.slot]
+    sublayers = _SUBLAYERS.get(case.entry.slot, ())
     for stack_part in model.topology.parts:
         counted = _count_flops(model, stack_part.path)
         length = model.stack(stack_part.path).shape.length if model.has_fixed_length else LENGTH
@@ -57,7 +57,20 @@ def cost(case: Case, host: HostModel) -> Verdict:
             )
             if fault:
                 return fault
+        if case.entry.slot == "placement":
+            fault = _placement_fault(model, stack_part.path, load, counted)
+            if fault:
+                return fault
     return HOLDS
+
+
+def _placement_fault(model: SmallModel, path: str, load: Load, counted: dict[str, int]) -> str:
+    stack = model.stack(path)
+    within = [f"Stack.layers.{index}.{name}" for index in range(len(stack.layers)) for name in stack.shape.sublayers]
+    outside = counted.get("Stack", 0) - sum(counted.get(name, 0) for name in within)
+    placements: list[Any] = [cast("Layer", layer).placement for layer in stack.layers]
+    declared = sum(placement.cost(load).flops for placement in placements)
+    return _flops_fault("placement", placements[0], declared, outside, load)
 
 
 def _sublayer_fault(model: SmallModel, path: str, name: str, load: Load, counted: dict[str, int]) -> str:

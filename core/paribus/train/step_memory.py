@@ -280,7 +280,8 @@ def _layers_alike(spec: Spec) -> bool:
     """Return whether a model with fewer layers has the same kinds of layers, as far as its spec tells."""
     counts = [part["dims"]["layers"] for part in spec["parts"].values() if "layers" in part.get("dims", {})]
     return not counts and all(
-        value is None for value in (spec["dims"]["groups"], spec.get("teacher"), spec.get("freeze"))
+        value is None
+        for value in (spec["dims"]["groups"], spec["dims"]["loops"], spec.get("teacher"), spec.get("freeze"))
     )
 
 

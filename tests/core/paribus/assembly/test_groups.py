@@ -43,7 +43,7 @@ def tokens() -> Tensor:
     ],
 )
 def test_each_group_has_one_layer_of_every_kind(groups: int | None, attentions: int, expected: list[int]) -> None:
-    spec = {"dims": {"groups": groups}, "attention": [{"name": "mha"}, {"name": "mqa"}][:attentions]}
+    spec = {"dims": {"groups": groups, "loops": None}, "attention": [{"name": "mha"}, {"name": "mqa"}][:attentions]}
     assert shared_layers(spec, 4) == expected
 
 

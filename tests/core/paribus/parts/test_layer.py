@@ -81,14 +81,14 @@ def names_of(tested_layer: Layer) -> list[str]:
 
 def test_a_placement_receives_the_sublayers_in_the_order_of_the_shape() -> None:
     tested_layer = layer()
-    x, _ = tested_layer(torch.zeros(1, 3, 2), OWN)
+    (x,), _ = tested_layer((torch.zeros(1, 3, 2),), OWN)
     assert names_of(tested_layer) == list(Shape(2, 1, 2, 3, 11, 1).sublayers)
     assert torch.equal(x, torch.full((1, 3, 2), 2.0))  # (0 + 1) * 2
 
 
 def test_cross_attention_runs_before_the_feedforward_and_reads_the_memory() -> None:
     tested_layer = layer(cross=True)
-    x, _ = tested_layer(torch.zeros(1, 3, 2), OWN, CROSS)
+    (x,), _ = tested_layer((torch.zeros(1, 3, 2),), OWN, CROSS)
     assert names_of(tested_layer) == ["attention", "cross", "feedforward"]
     assert torch.equal(x, torch.full((1, 3, 2), 22.0))  # (0 + 1 + 10) * 2
     assert isinstance(tested_layer.attention, Shift)
@@ -98,16 +98,16 @@ def test_cross_attention_runs_before_the_feedforward_and_reads_the_memory() -> N
 
 
 def test_a_layer_returns_the_auxiliary_loss() -> None:
-    assert layer()(torch.zeros(1, 3, 2), OWN)[1] is None
-    assert layer(auxiliary=0.5)(torch.zeros(1, 3, 2), OWN)[1].item() == 0.5
+    assert layer()((torch.zeros(1, 3, 2),), OWN)[1] is None
+    assert layer(auxiliary=0.5)((torch.zeros(1, 3, 2),), OWN)[1].item() == 0.5
 
 
 def test_each_sublayer_is_followed_by_dropout_in_training_only() -> None:
     tested_layer = layer(dropout=0.5, cross=True)
     x = torch.ones(4, 16, 2)
-    assert torch.equal(tested_layer.eval()(x, OWN, CROSS)[0], torch.full_like(x, 24.0))
+    assert torch.equal(tested_layer.eval()((x,), OWN, CROSS)[0][0], torch.full_like(x, 24.0))
     torch.manual_seed(0)
-    trained = tested_layer.train()(x, OWN, CROSS)[0]
+    trained = tested_layer.train()((x,), OWN, CROSS)[0][0]
     after_attention = {0.0, 2 * (1 + 1.0)}  # a dropout of one half doubles the remaining values
     after_cross = {0.0, *(2 * (value + 10) for value in after_attention)}
     after_feed_forward = {0.0, *(2 * (value * 2) for value in after_cross)}

@@ -1,0 +1,139 @@
+"""Hyper-connections (`hyper`): several residual streams with learned connections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from paribus import Cost, Load, Norm, PlacementTraits, Range, Role, Shape, StreamPlacement, Streams, Sublayer
+
+SCALE = 0.01  # initial factor of what the connections read from the streams
+SINKHORN_STEPS = 20
+APART = 8.0  # initial difference of logits by which a doubly stochastic matrix is close to the identity
+
+
+@final
+class HyperConnections(StreamPlacement):
+    """Hyper-connections: several residual streams, mixed before each sublayer, which reads and writes all of them.
+
+    "Hyper-Connections" (Zhu et al. 2024). A sublayer reads a weighted sum of the streams, and writes to each stream with a weight. The
+    weights are learned and, if `dynamic`, depend on the token through each normalised stream. Streams begin as copies
+    of the embeddings, and their sum is the output. With `mixing: doubly-stochastic`, streams are averages of each other
+    by the rule of "mHC: Manifold-Constrained Hyper-Connections" (Xie et al. 2025), and weights of inputs and outputs
+    are positive. (B, T, D) -> (B, T, D).
+    """
+
+    traits: ClassVar[PlacementTraits] = {"final_norm": True, "identity_path": False}
+
+    def __init__(
+        self,
+        shape: Shape,
+        norm: Callable[[], Norm],
+        *,
+        streams: Annotated[int, "residual streams", Range(2, 64)] = 4,
+        dynamic: Annotated[bool, "connections depend on the token"] = True,
+        mixing: Annotated[
+            Literal["free", "doubly-stochastic"], "matrix that mixes the streams: any, or of rows and columns of sum 1"
+        ] = "free",
+    ) -> None:
+        super().__init__()
+        self.count = streams
+        self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
+        first = 0 if shape.layer is None else shape.layer * len(shape.sublayers)
+        self.connections = nn.ModuleDict(
+            {
+                name: Connections(shape.width, streams, (first + index) % streams, norm if dynamic else None, mixing)
+                for index, name in enumerate(shape.sublayers)
+            }
+        )
+
+    def begin(self, x: Tensor) -> Streams:
+        return (x.unsqueeze(2).expand(-1, -1, self.count, -1),)
+
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+        (h,) = streams
+        for name, sublayer in sublayers.items():
+            mixing, output_weights = self.connections[name](h)
+            mixed = mixing.transpose(-1, -2) @ h  # the input, then the streams
+            y = sublayer(self.norms[name](mixed[:, :, 0]))
+            h = mixed[:, :, 1:] + output_weights.unsqueeze(-1) * y.unsqueeze(2)
+        return (h,)
+
+    def end(self, streams: Streams) -> Tensor:
+        return streams[-1].sum(2)
+
+    def cost(self, load: Load) -> Cost:
+        """Return the operations of the connections and of the mixing; what is added to the streams counts as none."""
+        each = sum(
+            connections.flops() for connections in self.connections.values() if isinstance(connections, Connections)
+        )
+        return Cost(load.queries * each)
+
+
+@final
+class Connections(nn.Module):
+    """Weights of the streams for one sublayer: of its input and of the next streams (n, 1 + n), and of its output (n).
+
+    For equal streams, all start as a plain residual connection. The parameters are the differences to the starts.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "mixing": "bias",
+        "output": "bias",
+        "read_mixing": "bias",
+        "read_output": "bias",
+        "scale_mixing": "bias",
+        "scale_output": "bias",
+    }
+
+    def __init__(self, width: int, streams: int, first: int, norm: Callable[[], Norm] | None, mixing: str) -> None:
+        super().__init__()
+        self.width, self.streams, self.first = width, streams, first
+        self.is_free = mixing == "free"
+        self.mixing = nn.Parameter(torch.zeros(streams, 1 + streams))
+        self.output = nn.Parameter(torch.zeros(streams))
+        self.norm = None if norm is None else norm()
+        if norm is not None:
+            self.read_mixing = nn.Parameter(torch.zeros(width, 1 + streams))
+            self.read_output = nn.Parameter(torch.zeros(width))
+            self.scale_mixing = nn.Parameter(torch.zeros(()))
+            self.scale_output = nn.Parameter(torch.zeros(()))
+
+    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        mixing, output = self.mixing + self._start(), self.output + (1.0 if self.is_free else 0.0)
+        if self.norm is not None:
+            normalised = self.norm(h)
+            read_mixing = (normalised @ self.read_mixing).tanh()
+            read_output = (normalised @ self.read_output.unsqueeze(-1)).squeeze(-1).tanh()
+            mixing = mixing + (SCALE + self.scale_mixing) * read_mixing
+            output = output + (SCALE + self.scale_output) * read_output
+        if self.is_free:
+            return mixing.expand(*h.shape[:-1], -1), output.expand(h.shape[:-1])
+        inputs = mixing[..., :1].sigmoid()
+        mixing = torch.cat([inputs, doubly_stochastic(mixing[..., 1:])], -1)
+        return mixing.expand(*h.shape[:-1], -1), 2 * output.sigmoid().expand(h.shape[:-1])
+
+    def _start(self) -> Tensor:
+        """Return the initial weights: the input is one of the streams, and streams are kept."""
+        kept = torch.eye(self.streams, dtype=self.mixing.dtype, device=self.mixing.device)
+        if self.is_free:
+            return torch.cat([kept[:, self.first, None], kept], 1)
+        return torch.cat([torch.full_like(kept[:, :1], -math.log(self.streams - 1)), APART * (kept - 1)], 1)
+
+    def flops(self) -> int:
+        """Return the operations for one token."""
+        mixes = 2 * self.width * self.streams * (1 + self.streams)
+        return mixes if self.norm is None else 2 * mixes + 2 * self.width * self.streams
+
+
+def doubly_stochastic(logits: Tensor) -> Tensor:
+    """Return positive matrices (…, n, n) whose rows and columns sum to 1, by Sinkhorn's iterations."""
+    log_weights = logits
+    for _ in range(SINKHORN_STEPS):
+        log_weights = log_weights - log_weights.logsumexp(-1, keepdim=True)
+        log_weights = log_weights - log_weights.logsumexp(-2, keepdim=True)
+    return log_weights.exp()

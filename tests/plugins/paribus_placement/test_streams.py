@@ -1,0 +1,191 @@
+"""Placements that pass several residual streams on: their formulas, and what they start as."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+import pytest
+import torch
+from tests.fixtures.problems import raises_problem
+from torch import Tensor
+from torch.nn import functional
+
+import paribus
+from paribus import Shape, StreamPlacement
+from paribus_norm.layer_norm import LayerNorm
+from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
+from paribus_placement.attention_residual import AttentionResidual
+from paribus_placement.dense_average import DenseAverage
+from paribus_placement.embedding_residual import EmbeddingResidual
+from paribus_placement.hyper_connections import Connections, HyperConnections, doubly_stochastic
+from paribus_placement.pre_norm import PreNorm
+from paribus_placement.u_net import UNet
+
+Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+NAMES = ("attention", "cross", "feedforward")
+TINY = ("dims.width=16", "dims.heads=2", "dims.layers=5", "dims.length=16", "tokenizer=bytes", "corpus=null")
+
+
+@pytest.fixture
+def stack(shape: Shape) -> Callable[..., list[StreamPlacement]]:
+    """Make the placements of a stack, whose parameters all have other values."""
+
+    def make(kind: type[StreamPlacement], layers: int, **options: object) -> list[StreamPlacement]:
+        generator = torch.Generator().manual_seed(0)
+        placements: list[StreamPlacement] = []
+        for index in range(layers):
+            place = dataclasses.replace(shape, layers=layers, layer=index)
+            placement = kind(place, lambda: LayerNorm(8), **options).double()
+            for parameter in placement.parameters():
+                parameter.data += torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 4
+            placements.append(placement)
+        return placements
+
+    return make
+
+
+def run(placements: Iterable[StreamPlacement], x: Tensor, sublayers: Sublayers) -> Tensor:
+    streams, last = None, None
+    for placement in placements:
+        streams = placement.begin(x) if streams is None else streams
+        streams, last = placement.advance(streams, sublayers), placement
+    assert last is not None
+    assert streams is not None
+    return last.end(streams)
+
+
+def block(placement: StreamPlacement, x: Tensor, sublayers: Sublayers) -> Tensor:
+    """Return the output of a pre-norm layer."""
+    for name in NAMES:
+        x = x + sublayers[name](placement.get_submodule(f"norms.{name}")(x))
+    return x
+
+
+def test_x0_adds_the_embeddings_before_each_layer(
+    stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+) -> None:
+    placements = stack(EmbeddingResidual, 3, start=0.3)
+    y = x
+    for placement in placements:
+        a, b = 1 + placement.get_parameter("stream"), 0.3 + placement.get_parameter("embedding")
+        y = block(placement, a * y + b * x, sublayers)
+    torch.testing.assert_close(run(placements, x, sublayers), y, atol=1e-10, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5, 6])
+def test_u_net_adds_outputs_of_the_first_half_in_reverse_order(
+    layers: int, stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+) -> None:
+    placements = stack(UNet, layers)
+    y, kept = x, []
+    for index, placement in enumerate(placements):
+        if index >= layers // 2 and kept:
+            y = y + placement.get_parameter("skip") * kept.pop()
+        y = block(placement, y, sublayers)
+        if index < layers // 2:
+            kept.append(y)
+    torch.testing.assert_close(run(placements, x, sublayers), y, atol=1e-10, rtol=1e-12)
+
+
+def test_dense_averages_all_outputs_with_weights_of_each_layer(
+    stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+) -> None:
+    placements = stack(DenseAverage, 3)
+    outputs = [x]
+    for index, placement in enumerate(placements):
+        weights = torch.eye(index + 1, dtype=torch.float64)[-1]
+        if index:
+            weights = weights + placement.get_parameter("weights")
+        y = torch.einsum("n, n b t d -> b t d", weights, torch.stack(outputs))
+        outputs.append(block(placement, y, sublayers))
+    weights = torch.eye(4, dtype=torch.float64)[-1] + placements[-1].get_parameter("output_weights")
+    expected = torch.einsum("n, n b t d -> b t d", weights, torch.stack(outputs))
+    torch.testing.assert_close(run(placements, x, sublayers), expected, atol=1e-10, rtol=1e-12)
+
+
+def test_attention_residuals_average_all_sublayer_outputs_by_softmax(
+    stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+) -> None:
+    placements = stack(AttentionResidual, 2)
+    outputs = [x]
+
+    def average(placement: StreamPlacement, path: str) -> Tensor:
+        stacked = torch.stack(outputs)
+        keys = functional.rms_norm(stacked, (8,), placement.get_parameter(f"{path}.scale"), 1e-6)
+        weights = (keys @ placement.get_parameter(f"{path}.query")).softmax(0)
+        return (weights.unsqueeze(-1) * stacked).sum(0)
+
+    for placement in placements:
+        for name in NAMES:
+            y = average(placement, f"averages.{name}") if len(outputs) > 1 else x
+            outputs.append(sublayers[name](placement.get_submodule(f"norms.{name}")(y)))
+    expected = average(placements[-1], "output_average")
+    torch.testing.assert_close(run(placements, x, sublayers), expected, atol=1e-10, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_hyper_connections_mix_streams_by_matrices(
+    dynamic: bool, stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+) -> None:
+    placements = stack(HyperConnections, 2, streams=3, dynamic=dynamic)
+    h = x.unsqueeze(2).repeat(1, 1, 3, 1)
+    for index, placement in enumerate(placements):
+        for number, name in enumerate(NAMES):
+            path = f"connections.{name}"
+            of = dict(placement.get_submodule(path).named_parameters())
+            mixing = torch.eye(3, dtype=torch.float64)
+            mixing = torch.cat([mixing[:, [(3 * index + number) % 3]], mixing], 1) + of["mixing"]
+            output = 1 + of["output"]
+            if dynamic:
+                normalised = placement.get_submodule(f"{path}.norm")(h)
+                mixing = mixing + (0.01 + of["scale_mixing"]) * (normalised @ of["read_mixing"]).tanh()
+                output = output + (0.01 + of["scale_output"]) * (normalised @ of["read_output"]).tanh()
+            mixing, output = mixing.expand(2, 3, 3, 4), output.expand(2, 3, 3)
+            read = torch.einsum("b t s, b t s d -> b t d", mixing[..., 0], h)
+            y = sublayers[name](placement.get_submodule(f"norms.{name}")(read))
+            h = torch.einsum("b t s r, b t s d -> b t r d", mixing[..., 1:], h)
+            h = h + torch.einsum("b t r, b t d -> b t r d", output, y)
+    torch.testing.assert_close(run(placements, x, sublayers), h.sum(2), atol=1e-10, rtol=1e-12)
+
+
+def test_hyper_connections_agree_with_their_peer(stack: Callable[..., list[StreamPlacement]], x: Tensor) -> None:
+    peer_class = pytest.importorskip("hyper_connections.hyper_connections").HyperConnections
+    placement = HyperConnections(
+        Shape(8, 2, 4, 16, 11, 1, layer=0, sublayers=("attention",)), lambda: RootMeanSquareNorm(8, eps=0.0), streams=3
+    ).double()
+    generator = torch.Generator().manual_seed(0)
+    connections = placement.connections["attention"]
+    assert isinstance(connections, Connections)
+    for parameter in connections.parameters():
+        parameter.data += torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / 4
+    peer = peer_class(3, dim=8, branch=lambda h: h.sin(), layer_index=0).double()
+    with torch.no_grad():
+        peer.static_alpha += connections.mixing
+        peer.static_beta += connections.output
+        peer.dynamic_alpha_fn.copy_(connections.read_mixing)
+        peer.dynamic_beta_fn.copy_(connections.read_output)
+        peer.dynamic_alpha_scale += connections.scale_mixing
+        peer.dynamic_beta_scale += connections.scale_output
+        peer.norm.gamma.copy_(connections.get_parameter("norm.weight") - 1)
+    placement.norms["attention"] = torch.nn.Identity()
+    expected = peer(x.repeat_interleave(3, 0)).reshape(2, 3, *x.shape[1:]).sum(1)
+    torch.testing.assert_close(run([placement], x, {"attention": torch.sin}), expected, atol=1e-9, rtol=1e-7)
+
+
+def test_doubly_stochastic_matrices_have_sums_of_1() -> None:
+    matrices = doubly_stochastic(torch.randn(5, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)))
+    assert (matrices > 0).all()
+    for axis in (-1, -2):
+        torch.testing.assert_close(matrices.sum(axis), torch.ones(5, 4, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("mixing", ["free", "doubly-stochastic"])
+def test_hyper_connections_start_as_pre_norm(mixing: str, shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
+    shape = dataclasses.replace(shape, layer=0)
+    hyper = HyperConnections(shape, lambda: LayerNorm(8), mixing=mixing).double()  # type: ignore[arg-type]  # a literal
+    pre = PreNorm(shape, lambda: LayerNorm(8)).double()
+    torch.testing.assert_close(run([hyper], x, sublayers), 4 * pre(x, sublayers), atol=1e-9, rtol=1e-4)
+
+
+def test_layers_of_different_streams_are_refused() -> None:
+    with raises_problem(paribus.SpecError, "does-not-fit", "placement"):
+        paribus.assemble(paribus.spec("gpt-tiny", *TINY, "placement=[x0, pre]"))
