@@ -59,6 +59,7 @@ from .parts.context import Pair as Pair
 from .parts.context import ScoreFunctions as ScoreFunctions
 from .parts.context import State as State
 from .parts.context import States as States
+from .parts.depthwise_convolution import DepthwiseConvolution as DepthwiseConvolution
 from .parts.few_shot_prompt import FewShotFormat as FewShotFormat
 from .parts.few_shot_prompt import LabelledText as LabelledText
 from .parts.heads import Heads as Heads
@@ -74,9 +75,9 @@ from .parts.shape import Role as Role
 from .parts.shape import Shape as Shape
 from .parts.stack import ComponentCost as ComponentCost
 from .parts.stack import Output as Output
-from .parts.stack import Streams as Streams
 from .parts.stack import Stack as Stack
 from .parts.stack import Stage as Stage
+from .parts.stack import Streams as Streams
 from .parts.visibility import BlockPattern as BlockPattern
 from .parts.visibility import Visibility as Visibility
 from .parts.visibility import visibility_mask as visibility_mask

@@ -69,7 +69,7 @@ class BlockSparse(Attention):
         visibility = visibility_of(shape)._replace(
             global_tokens=global_blocks * block_size, blocks=BlockPattern(block_size, neighbours, drawn_blocks)
         )
-        self.attend = Attend(shape, visibility, scores)
+        self.attend = Attend(shape, visibility, scores, kv_heads=self.heads.kv_heads)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

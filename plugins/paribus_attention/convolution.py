@@ -7,8 +7,19 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Role, Shape, State
-from paribus_attention.depthwise_convolution import DepthwiseConvolution
+from paribus import (
+    AtMost,
+    Attention,
+    AttentionTraits,
+    Context,
+    Cost,
+    DepthwiseConvolution,
+    Load,
+    Range,
+    Role,
+    Shape,
+    State,
+)
 
 
 @final

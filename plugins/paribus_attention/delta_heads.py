@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Context, Cost, Load, Role, Shape, State
-from paribus_attention.depthwise_convolution import DepthwiseConvolution
+from paribus import Context, Cost, DepthwiseConvolution, Load, Role, Shape, State
 from paribus_attention.state_recurrence import empty_state
 
 

@@ -69,7 +69,7 @@ class Differential(Attention):
         assert shape.layer is not None, "validation rejects layers that share parameters"
         self.shape = shape
         self.heads = Heads(shape, kv_heads=groups, bias=scores.bias)
-        self.attend = Attend(shape, visibility_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores, kv_heads=self.heads.kv_heads)
         self.lambda_q, self.lambda_k = (nn.Parameter(torch.empty(2, shape.head_width)) for _ in "qk")
         self.norm = RootMeanSquare(2 * shape.head_width, eps=1e-5)
         self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * shape.layer)

@@ -67,7 +67,10 @@ class Dilated(Attention):
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias)
         self.attend = Attend(
-            shape, visibility_of(shape, window)._replace(dilation=dilation, global_tokens=global_tokens), scores
+            shape,
+            visibility_of(shape, window)._replace(dilation=dilation, global_tokens=global_tokens),
+            scores,
+            kv_heads=self.heads.kv_heads,
         )
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:

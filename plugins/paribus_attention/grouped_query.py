@@ -45,7 +45,7 @@ class GroupedQuery(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads, bias=scores.bias, output_bias=output_bias)
-        self.attend = Attend(shape, visibility_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores, kv_heads=self.heads.kv_heads)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -9,8 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Role, RootMeanSquare, Shape, State
-from paribus_attention.depthwise_convolution import DepthwiseConvolution
+from paribus import (
+    AtMost,
+    Attention,
+    AttentionTraits,
+    Context,
+    Cost,
+    DepthwiseConvolution,
+    Load,
+    Range,
+    Role,
+    RootMeanSquare,
+    Shape,
+    State,
+)
 from paribus_attention.recurrence_gates import SoftplusDecay, weights_of
 from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, empty_state, recur, recurrence_flops
 

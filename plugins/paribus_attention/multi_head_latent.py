@@ -59,6 +59,9 @@ class MultiHeadLatent(Attention):
             raise ValueError(
                 f"`rotary` must be even, got {rotary_width}; valid: {rotary_width - 1}, {rotary_width + 1}"
             )
+        for name, value in (("kernel", scores.kernel), ("value_embedding", scores.value_embedding or None)):
+            if value is not None:
+                raise ValueError(f"expected scores.{name} to be off: mla stores latents, not keys and values")
         self.shape = shape
         self.heads = LatentHeads(shape, kv_rank or 4 * shape.head_width, q_rank, rotary_width, bias=scores.bias)
         # Keys are normalised after they are projected from latents, so the norms are here and not in `Attend`.

@@ -36,7 +36,7 @@ class MultiQuery(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=1, bias=scores.bias)
-        self.attend = Attend(shape, visibility_of(shape), scores)
+        self.attend = Attend(shape, visibility_of(shape), scores, kv_heads=self.heads.kv_heads)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -60,7 +60,7 @@ class Restricted(Attention):
         super().__init__()
         self.shape = shape
         self.heads = Heads(shape, kv_heads=kv_heads or shape.heads, bias=scores.bias, qkv_bias=qkv_bias)
-        self.attend = Attend(shape, visibility_of(shape, window), scores)
+        self.attend = Attend(shape, visibility_of(shape, window), scores, kv_heads=self.heads.kv_heads)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

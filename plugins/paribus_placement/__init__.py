@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from paribus import Placement, hookimpl, registered
 from paribus_placement.attention_residual import AttentionResidual as attention_residual
+from paribus_placement.canon import Canon as canon
 from paribus_placement.deep_norm import DeepNorm as deepnorm
-from paribus_placement.dense_average import DenseAverage as dense
+from paribus_placement.dense_former import DenseFormer as denseformer
 from paribus_placement.embedding_residual import EmbeddingResidual as x0
 from paribus_placement.hyper_connections import HyperConnections as hyper
 from paribus_placement.layer_scale import LayerScale as layerscale

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Cost, Load, Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
+from paribus import Context, Cost, Load, Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
 
 EPS = 1e-6
 
@@ -43,7 +43,7 @@ class AttentionResidual(StreamPlacement):
     def begin(self, x: Tensor) -> Streams:
         return (x,) * self.outputs
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         for name, sublayer in sublayers.items():
             x = self.averages[name](streams) if name in self.averages else streams[-1]
             streams = (*streams, sublayer(self.norms[name](x)))

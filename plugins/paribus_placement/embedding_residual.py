@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
+from paribus import Context, Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
 
 
 @final
@@ -38,7 +38,7 @@ class EmbeddingResidual(StreamPlacement):
     def begin(self, x: Tensor) -> Streams:
         return x, x
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         x0, x = streams
         x = (1 + self.stream) * x + (self.start + self.embedding) * x0
         for name, sublayer in sublayers.items():

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Norm, PlacementTraits, Range, Role, Shape, StreamPlacement, Streams, Sublayer
+from paribus import Context, Cost, Load, Norm, PlacementTraits, Range, Role, Shape, StreamPlacement, Streams, Sublayer
 
 SCALE = 0.01  # initial factor of what the connections read from the streams
 SINKHORN_STEPS = 20
@@ -20,11 +20,11 @@ APART = 8.0  # initial difference of logits by which a doubly stochastic matrix 
 class HyperConnections(StreamPlacement):
     """Hyper-connections: several residual streams, mixed before each sublayer, which reads and writes all of them.
 
-    "Hyper-Connections" (Zhu et al. 2024). A sublayer reads a weighted sum of the streams, and writes to each stream with a weight. The
-    weights are learned and, if `dynamic`, depend on the token through each normalised stream. Streams begin as copies
-    of the embeddings, and their sum is the output. With `mixing: doubly-stochastic`, streams are averages of each other
-    by the rule of "mHC: Manifold-Constrained Hyper-Connections" (Xie et al. 2025), and weights of inputs and outputs
-    are positive. (B, T, D) -> (B, T, D).
+    "Hyper-Connections" (Zhu et al. 2024). A sublayer reads a weighted sum of the streams, and adds to each with a
+    weight. The weights are learned and, if `dynamic`, depend on the token through each normalised stream. Streams begin
+    as copies of the embeddings, and their sum is the output. With `mixing: doubly-stochastic`, streams become averages
+    of each other, as in "mHC: Manifold-Constrained Hyper-Connections" (Xie et al. 2025), and weights of inputs and
+    outputs are positive. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[PlacementTraits] = {"final_norm": True, "identity_path": False}
@@ -54,7 +54,7 @@ class HyperConnections(StreamPlacement):
     def begin(self, x: Tensor) -> Streams:
         return (x.unsqueeze(2).expand(-1, -1, self.count, -1),)
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         (h,) = streams
         for name, sublayer in sublayers.items():
             mixing, output_weights = self.connections[name](h)

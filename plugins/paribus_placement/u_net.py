@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
+from paribus import Context, Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
 
 
 @final
@@ -34,7 +34,7 @@ class UNet(StreamPlacement):
     def begin(self, x: Tensor) -> Streams:
         return (x,) * (self.kept + 1)
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         *kept, x = streams
         if self.skip is not None:
             x = x + self.skip * kept.pop()

@@ -42,5 +42,5 @@ class BidirectionalDecoder(Topology):
         assert part == "body", "validated: an objective runs existing parts only"
         assert memory is None, "no part of this topology attends to a memory"
         x, layout = self.embedding(streams[part], 0, self.body.forwards.add_positions, self.body.embedding)
-        output: Output = self.body(x, layout, capture)
+        output: Output = self.body(x, layout, capture, streams[part].tokens)
         return output

@@ -56,15 +56,18 @@ class OppositeStacks(Stage):
     def input_shape(self) -> Shape:
         return self.forwards.shape
 
-    def forward(self, x: Tensor, layout: TokenLayout, capture: Capture | bool = False) -> Output:
+    def forward(
+        self, x: Tensor, layout: TokenLayout, capture: Capture | bool = False, tokens: Tensor | None = None
+    ) -> Output:
         """(B, T, K) -> (B, T, 2 K), or (B, T, R) with an encoder."""
         assert layout.order is None, "an order of tokens has no opposite direction"
         captures_weights = capture.weights if isinstance(capture, Capture) else capture
         layers = range(len(self.forwards.layers) + 1) if self.mix is not None else ()
         request = Capture(weights=captures_weights, hidden=tuple(layers))
-        ahead = self.forwards(x, layout, capture=request)
+        ahead = self.forwards(x, layout, capture=request, tokens=tokens)
         index = _reversed_index(layout)
-        behind = self.backwards(_reverse(x, index), _reverse_layout(layout, index), capture=request)
+        ids = None if tokens is None else _reverse(tokens, index)
+        behind = self.backwards(_reverse(x, index), _reverse_layout(layout, index), capture=request, tokens=ids)
         hidden = torch.cat([ahead.hidden, _reverse(behind.hidden, index)], dim=-1)
         if self.mix is not None:
             hidden = self.mix(_layer_states(ahead, behind, index))

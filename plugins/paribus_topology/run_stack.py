@@ -22,5 +22,5 @@ def run_stack(
 ) -> Output:
     """Embed a stream and run the stack, after the tokens in `states`: (B, T) -> (B, T, D)."""
     x, layout = embedding(stream, states.past if states is not None else 0, stack.add_positions, stack.embedding)
-    output: Output = stack(x, layout, memory, states, capture)
+    output: Output = stack(x, layout, memory, states, capture, tokens=stream.tokens)
     return output

@@ -67,7 +67,7 @@ class TwoStream(Topology):
             return self.body.add_positions(torch.cat([x[:, :length], queries], dim=1), positions)
 
         x, layout = self.embedding(append_queries(stream, stream.query_positions), 0, place, self.body.embedding)
-        output: Output = self.body(x, layout, capture=capture, keys=token_layout(stream))
+        output: Output = self.body(x, layout, capture=capture, keys=token_layout(stream), tokens=stream.tokens)
         return output
 
 

@@ -334,6 +334,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "idle_steps": lambda value: "may waste its first or last step" if value else "",
     "stochastic": lambda value: "draws random numbers in training" if value else "",
     "output_normalized": lambda value: "" if value else "the output of the last layer is not normalized",
+    "mixes_tokens": lambda value: "a sublayer reads tokens before its own" if value else "",
     "identity_path": lambda value: "" if value else "a layer without sublayer outputs does more than scale its input",
     "table": lambda value: "cannot encode positions beyond its table" if value else "",
     "segments": lambda value: "distinguishes two segments of an example" if value else "",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from paribus.parts.context import (
     ScoreFunctions,
     State,
 )
+from paribus.parts.depthwise_convolution import DepthwiseConvolution
 from paribus.parts.heads import ContentProjection, Projections, RootMeanSquare, ScoreOptions, repeat_heads
 from paribus.parts.shape import Cost, Load, Role, Shape
 from paribus.parts.visibility import Visibility, visibility_mask
@@ -122,7 +123,13 @@ class Attend(nn.Module):
     receives only its own columns.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"sinks": "bias", "own_share": "bias", "gate.weight": "weight"}
+    roles: ClassVar[Mapping[str, Role]] = {
+        "sinks": "bias",
+        "own_share": "bias",
+        "table_share": "bias",
+        "gate.weight": "weight",
+        **{f"convolutions.{name}.weight": "vector" for name in "qkv"},
+    }
 
     def __init__(
         self,
@@ -132,7 +139,9 @@ class Attend(nn.Module):
         *,
         scored: bool = False,
         rotary: int | None = None,
+        kv_heads: int | None = None,
     ) -> None:
+        """Build the step after projections. `kv_heads` are those of its heads, if there are fewer than query heads."""
         super().__init__()
         self.visibility = visibility
         self.has_score_functions = scored
@@ -149,15 +158,26 @@ class Attend(nn.Module):
         self.sinks = nn.Parameter(torch.empty(shape.heads)) if scores.sinks else None
         self.own_share = nn.Parameter(torch.empty(())) if scores.value_residual else None
         self.exclusive = scores.exclusive
-        if scores.exclusive and shape.memory_width is not None:
-            raise ValueError(
-                "expected scores.exclusive to be false in cross-attention: a query has no value of its own "
-                "(parts.decoder.cross.attention.scores.exclusive)"
-            )
+        if shape.memory_width is not None:
+            _refuse_in_cross_attention(scores)
         if scores.gate is not None and shape.raw_memory:
             raise ValueError("expected scores.gate to be null: a raw memory has no output projection to gate")
         gates = {"headwise": shape.heads, "elementwise": shape.heads * shape.head_width}
         self.gate = nn.Linear(shape.width, gates[scores.gate], bias=False) if scores.gate is not None else None
+        values = (kv_heads or shape.heads) * shape.head_width
+        widths = {"q": shape.heads * shape.head_width, "k": values, "v": values}
+        self.convolutions: nn.ModuleDict | None = None
+        if scores.kernel is not None:
+            self.convolutions = nn.ModuleDict(
+                {
+                    name: DepthwiseConvolution(
+                        width, scores.kernel, causal=shape.causal, bias=False, state=f"inputs of {name}"
+                    )
+                    for name, width in widths.items()
+                }
+            )
+        self.value_table = nn.Embedding(shape.vocabulary, values) if scores.value_embedding else None
+        self.table_share = nn.Parameter(torch.empty(())) if scores.value_embedding else None
         self.plan = 0
         self._part: tuple[nn.Module, ...] = ()
         self._position: tuple[PositionHooks, ...] = ()  # a tuple, so that the position is no child
@@ -210,7 +230,7 @@ class Attend(nn.Module):
 
     def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
         """Return queries, normalized if `qk_norm` is set, and rotated: (B, T, D) -> (B, H, T, K)."""
-        q = heads.queries(x)
+        q = self._add_neighbours("q", heads.queries(x), ctx)
         return self.rotate(self.q_norm(q) if self.normed else q, ctx, "query")
 
     def rotate(self, x: Tensor, ctx: Context, side: Literal["query", "key"]) -> Tensor:
@@ -265,8 +285,20 @@ class Attend(nn.Module):
         return mixed * gates
 
     def cost(self, load: Load) -> Cost:
-        """Return the cost of the gate, which `cost` of an attention leaves out."""
-        return Cost() if self.gate is None else Cost(2 * load.queries * self.gate.weight.numel())
+        """Return the cost of the gate and of short convolutions, which `cost` of an attention leaves out."""
+        cost = Cost() if self.gate is None else Cost(2 * load.queries * self.gate.weight.numel())
+        if self.convolutions is None:
+            return cost
+        convolutions = cast("list[DepthwiseConvolution]", list(self.convolutions.values()))
+        queries, *others = convolutions
+        keys = load._replace(queries=min(load.queries, load.keys))
+        return sum((each.cost(keys) for each in others), cost + queries.cost(keys))
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Return an empty decoding state of the options, beside that of the attention."""
+        convolutions = [] if self.convolutions is None else list(self.convolutions.values())
+        states = [cast("DepthwiseConvolution", convolution).start(batch, like) for convolution in convolutions]
+        return {name: tensor for state in states for name, tensor in state.items()}
 
     def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
         """Return the inputs of the kernel that belong to this layer, or None if there are none."""
@@ -296,9 +328,10 @@ class Attend(nn.Module):
         if ctx.memory is not None and ctx.state:  # the memory is constant while decoding
             return ctx.state["k"], ctx.state["v"]
         source = self.source(x, ctx)
-        k = heads.keys(source)
+        k = self._add_neighbours("k", heads.keys(source), ctx)
         k = self.rotate(self.k_norm(k) if self.normed else k, ctx, "key")
-        v = self.mix_with_first_layer(heads.values(source), ctx)
+        v = self._mix_with_table(self._add_neighbours("v", heads.values(source), ctx), ctx)
+        v = self.mix_with_first_layer(v, ctx)
         if ctx.state is None:
             return k, v
         if ctx.memory is not None:
@@ -310,6 +343,34 @@ class Attend(nn.Module):
         """Return the hidden states that become keys now, or the memory: (B, T, D) -> (B, S, D)."""
         return leading_positions(x, ctx.key_layout.positions.shape[-1] - ctx.past) if ctx.memory is None else ctx.memory
 
+    def _add_neighbours(self, name: str, h: Tensor, ctx: Context) -> Tensor:
+        """Return projections with their short convolution added, if `kernel` is set: (B, G, T, K) -> (B, G, T, K)."""
+        if self.convolutions is None:
+            return h
+        channels = h.transpose(1, 2).flatten(2)
+        convolution = self.convolutions[name]
+        self._check_width(channels.shape[-1], cast("DepthwiseConvolution", convolution).width)
+        summed: Tensor = channels + convolution(channels, ctx)
+        return summed.unflatten(-1, (h.shape[1], h.shape[3])).transpose(1, 2)
+
+    def _mix_with_table(self, v: Tensor, ctx: Context) -> Tensor:
+        """Return values mixed with the table's for each token, if there is one: half and half at the start."""
+        if self.value_table is None:
+            return v
+        assert self.table_share is not None
+        if ctx.tokens is None:
+            raise ValueError("expected token ids for scores.value_embedding, got inputs without ids")
+        self._check_width(v.shape[1] * v.shape[3], self.value_table.embedding_dim)
+        table = self.value_table(ctx.tokens).to(v.dtype).unflatten(-1, (v.shape[1], v.shape[3])).transpose(1, 2)
+        return (0.5 + self.table_share) * v + (0.5 - self.table_share) * table
+
+    def _check_width(self, given: int, expected: int) -> None:
+        if given != expected:
+            raise ValueError(
+                f"heads have {given} channels and `Attend` was built for {expected}; pass the number of key/value "
+                "heads: Attend(…, kv_heads=…)"
+            )
+
     def mix_with_first_layer(self, v: Tensor, ctx: Context, of: str = "values") -> Tensor:
         """Return values mixed with those of the first layer with as many heads: half and half at the start."""
         if self.own_share is None:
@@ -317,6 +378,17 @@ class Attend(nn.Module):
         assert ctx.carry is not None, "expected a dictionary for values of early layers"
         first = ctx.carry.setdefault(f"{of} of {v.shape[1]} heads", v)
         return (0.5 + self.own_share) * v + (0.5 - self.own_share) * first
+
+
+def _refuse_in_cross_attention(scores: ScoreOptions) -> None:
+    """Reject options of the tokens themselves, which a query over a memory is not."""
+    off = {"exclusive": "false", "kernel": "null", "value_embedding": "false"}
+    for name, value in off.items():
+        if getattr(scores, name):
+            raise ValueError(
+                f"expected scores.{name} to be {value} in cross-attention: the memory has no token of the query "
+                f"(parts.decoder.cross.attention.scores.{name})"
+            )
 
 
 def leading_positions(x: Tensor, length: int) -> Tensor:

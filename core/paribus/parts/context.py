@@ -228,6 +228,7 @@ class Context(NamedTuple):
     captured_heads: dict[str, Tensor] | None = None  # receives q, k and v
     inputs: Tensor | None = None  # (B, T, D): embedded tokens of the queries, for attentions that need `inputs`
     memory_inputs: Tensor | None = None  # (B, S, M): embedded tokens of the memory, for the same attentions
+    tokens: Tensor | None = None  # (B, T): ids of the tokens that become keys now; None: inputs have no ids
 
     def mask(self, visibility: Visibility) -> Tensor | None:
         """Return which keys each query sees, (B or 1, 1, T, S) bool, for an attention without `Attend`.

@@ -52,6 +52,15 @@ class ScoreOptions:
         "multiply outputs, before their projection, by sigmoids of the layer's input: one for each head, or for each "
         "channel (Qwen 3 Next: elementwise)",
     ] = None
+    kernel: Annotated[
+        int | None,
+        "tokens in the window of a convolution that is added to queries, keys and values; self-attention only (Canon "
+        "B: 4); null: none",
+        Range(2, 1024),
+    ] = None
+    value_embedding: Annotated[
+        bool, "mix values with those of a table, looked up by token id; self-attention only (modded-nanogpt)"
+    ] = False
 
 
 class ContentProjection(Protocol):

@@ -23,15 +23,20 @@ Streams: TypeAlias = tuple[Tensor, ...]
 The last of them is the current one.
 """
 
-CompiledCall: TypeAlias = Callable[["Layer", Streams, Context, Context | None], tuple[Streams, Tensor | None]]
+CompiledCall: TypeAlias = Callable[
+    ["Layer", Streams, Context, Context | None, State | None], tuple[Streams, Tensor | None]
+]
 
 
 class Wiring(Protocol):
     """Methods of a placement that layers and stacks call; the full contract is `Placement` in `paribus.slots`."""
 
     def begin(self, x: Tensor) -> Streams: ...
-    def advance(self, streams: Streams, sublayers: Mapping[str, Callable[[Tensor], Tensor]]) -> Streams: ...
+    def advance(
+        self, streams: Streams, sublayers: Mapping[str, Callable[[Tensor], Tensor]], ctx: Context
+    ) -> Streams: ...
     def end(self, streams: Streams) -> Tensor: ...
+    def start(self, batch: int, like: Tensor) -> State: ...
     def cost(self, load: Load) -> Cost: ...
 
 
@@ -66,13 +71,15 @@ class Layer(nn.Module):
         self.compiled: CompiledCall | None = None  # compiled form of a call, for training
         self.recomputes = False  # activations are computed again in the backward pass, and not stored
 
-    def run(self, streams: Streams, ctx: Context, cross: Context | None = None) -> tuple[Streams, Tensor | None]:
+    def run(
+        self, streams: Streams, ctx: Context, cross: Context | None = None, placed: State | None = None
+    ) -> tuple[Streams, Tensor | None]:
         """Return what a call returns; in training, by its compiled form and with recomputed activations if so set."""
         is_plain = not self.training or ctx.state is not None
         call = call_layer if is_plain or self.compiled is None else self.compiled
         if is_plain or not self.recomputes or not torch.is_grad_enabled():
-            return call(self, streams, ctx, cross)
-        output: tuple[Streams, Tensor | None] = checkpoint(call, self, streams, ctx, cross, use_reentrant=False)
+            return call(self, streams, ctx, cross, placed)
+        output: tuple[Streams, Tensor | None] = checkpoint(call, self, streams, ctx, cross, placed, use_reentrant=False)
         return output
 
     def begin(self, x: Tensor) -> Streams:
@@ -83,8 +90,13 @@ class Layer(nn.Module):
         """Return the hidden states of the streams that the layer returns: (B, T, D)."""
         return streams[-1] if self.placement is None else cast("Wiring", self.placement).end(streams)
 
-    def forward(self, streams: Streams, ctx: Context, cross: Context | None = None) -> tuple[Streams, Tensor | None]:
-        """Return the streams for the next layer, and the auxiliary loss of the feed-forward, if it has one."""
+    def forward(
+        self, streams: Streams, ctx: Context, cross: Context | None = None, placed: State | None = None
+    ) -> tuple[Streams, Tensor | None]:
+        """Return the streams for the next layer, and the auxiliary loss of the feed-forward, if it has one.
+
+        `placed` is the decoding state of the placement, as `ctx` has that of the attention.
+        """
         auxiliary: Tensor | None = None
 
         def attend(h: Tensor) -> Tensor:
@@ -107,7 +119,7 @@ class Layer(nn.Module):
         if self.feeds:
             sublayers["feedforward"] = feed_forward
         if self.placement is not None:
-            streams = cast("Wiring", self.placement).advance(streams, sublayers)
+            streams = cast("Wiring", self.placement).advance(streams, sublayers, ctx._replace(state=placed))
             return streams, auxiliary
         (x,) = streams
         for sublayer in sublayers.values():
@@ -118,8 +130,10 @@ class Layer(nn.Module):
         return functional.dropout(y, self.dropout) if self.dropout and self.training else y
 
 
-def call_layer(layer: Layer, streams: Streams, ctx: Context, cross: Context | None) -> tuple[Streams, Tensor | None]:
-    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross)
+def call_layer(
+    layer: Layer, streams: Streams, ctx: Context, cross: Context | None, placed: State | None
+) -> tuple[Streams, Tensor | None]:
+    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross, placed)
     return output
 
 
@@ -167,6 +181,7 @@ class LastLayerInput(NamedTuple):
     layout: TokenLayout
     carry: dict[str, Tensor]
     cross_carry: dict[str, Tensor]
+    tokens: Tensor | None = None
 
 
 class Output(NamedTuple):
@@ -253,11 +268,12 @@ class Stack(Stage):
         states: States | None = None,
         capture: Capture | bool = False,
         keys: TokenLayout | None = None,
+        tokens: Tensor | None = None,
     ) -> Output:
         """Return the output of the layers: (B, T, D) -> (B, T, D).
 
         With `keys`, the first tokens have this layout and the others are extra queries: they see the keys, and no token
-        sees them ("XLNet", Yang et al. 2019). `capture`: True captures the attention weights.
+        sees them ("XLNet", Yang et al. 2019). `capture`: True captures the attention weights. `tokens`: ids, (B, T).
         """
         request = capture.resolve(len(self.layers)) if isinstance(capture, Capture) else Capture(weights=capture)
         past = states.past if states is not None else 0
@@ -291,7 +307,19 @@ class Stack(Stage):
                 layer_capture if request.weights else None,
                 layer_capture if index + 1 in request.heads else None,
             )
-            ctx = Context(plans, layout, keys, None, state.get("attention"), past, carry, weights, heads, inputs)
+            ctx = Context(
+                plans,
+                layout,
+                keys,
+                None,
+                state.get("attention"),
+                past,
+                carry,
+                weights,
+                heads,
+                inputs,
+                tokens=tokens,
+            )
             cross = None
             if memory is not None:
                 cross_capture: dict[str, Tensor] | None = {} if request.weights else None
@@ -311,7 +339,7 @@ class Stack(Stage):
                 assert self.passes is not None
                 streams = (*streams[:-1], streams[-1] + self.passes.weight[self._loop_starts.index(index)])
             read = streams
-            streams, extra = layer.run(streams, ctx, cross)
+            streams, extra = layer.run(streams, ctx, cross, state.get("placement"))
             if cross is not None and cross.captured:
                 layer_capture["cross"] = cross.captured["weights"]
             if index + 1 in request.hidden:
@@ -323,7 +351,7 @@ class Stack(Stage):
         last_input = None
         if request.last_layer_input:
             hidden = layers[-2].end(read) if len(layers) > 1 else x
-            last_input = LastLayerInput(hidden, read, keys, carry, cross_carry)
+            last_input = LastLayerInput(hidden, read, keys, carry, cross_carry, tokens)
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
         x = layers[-1].end(streams)
         return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, kept, last_input)
@@ -341,7 +369,7 @@ class Stack(Stage):
         length = keys.positions.shape[-1]
         content, layout = read.x[:, :length], keys.append_copies(index)
         plans = self.planner.plans(content, layout, keys, 0, memory, capture=False)
-        ctx = Context(plans, layout, keys, carry=read.carry)
+        ctx = Context(plans, layout, keys, carry=read.carry, tokens=read.tokens)
         cross = None
         if memory is not None:
             cross = Context(plans, layout, memory.layout, memory.hidden, carry=read.cross_carry)
@@ -365,8 +393,14 @@ class Stack(Stage):
         layers: list[dict[str, State]] = []
         for layer in cast("list[Layer]", list(self.layers)):
             state = {"attention": layer.attention.start(batch, length, like)}
+            for module in layer.attention.modules():
+                if isinstance(module, Attend):
+                    state["attention"].update(module.start(batch, like))
             if layer.crosses:
                 state["cross"] = {}
+            placed = {} if layer.placement is None else cast("Wiring", layer.placement).start(batch, like)
+            if placed:
+                state["placement"] = placed
             layers.append(state)
         return States(layers, capacity=length)
 
@@ -383,9 +417,12 @@ class Stack(Stage):
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
         )
         for index, layer in enumerate(layers):
-            flops = 0 if layer.placement is None else cast("Wiring", layer.placement).cost(trains).flops
-            if flops:
-                yield ComponentCost("placement", (cast("nn.Module", layer.placement),), flops, layer=index)
+            if layer.placement is None:
+                continue
+            wiring = cast("Wiring", layer.placement)
+            flops, state = wiring.cost(trains).flops, 0 if decodes is None else wiring.cost(decodes).state
+            if flops or state:
+                yield ComponentCost("placement", (layer.placement,), flops, state, index)
         yield ComponentCost("norms", (self,))
 
     def last_layer_flops(self, load: Load) -> int:

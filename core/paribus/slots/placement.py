@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Required
 
+import torch
 from torch import Tensor, nn
 
+from paribus.parts.batch import TokenLayout
+from paribus.parts.context import Context, State
 from paribus.parts.shape import Cost, Load, Role
 from paribus.parts.stack import Streams
 from paribus.slots.component import Component, Traits
@@ -21,6 +24,7 @@ class PlacementTraits(Traits, total=False):
     final_norm: Required[bool]  # a norm follows the last layer
     identity_path: bool  # before a final norm, a layer without sublayer outputs scales its input; default: True
     output_normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
+    mixes_tokens: bool  # a sublayer reads tokens before its own; default: False
     needs: list[str]  # `layer`: an instance for each layer
 
 
@@ -46,8 +50,11 @@ class Placement(Component, nn.Module, ABC):
         """
         return (x,)
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
-        """Return the streams that the next layer reads."""
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
+        """Return the streams that the next layer reads.
+
+        `ctx` has the documents of the tokens, and the decoding state that `start` made.
+        """
         (x,) = streams
         return (self(x, sublayers),)
 
@@ -61,26 +68,33 @@ class Placement(Component, nn.Module, ABC):
         """Return the factor of the initial weights of parameters with this role (DeepNorm's beta)."""
         return 1.0
 
+    def start(self, batch: int, like: Tensor) -> State:
+        """Return an empty decoding state, for a placement that reads earlier tokens."""
+        return {}
+
     def cost(self, load: Load) -> Cost:
-        """Return the operations of one layer, besides those of its sublayers; norms and sums count as none."""
+        """Return the operations and the decoding state of one layer, without its sublayers; norms and sums count as
+        none.
+        """
         return Cost()
 
 
 class StreamPlacement(Placement):
-    """Placement whose layers pass more on than one residual stream: outputs of earlier layers, or parallel streams.
+    """Placement whose layers pass more on than one residual stream, or read tokens before their own.
 
-    Each stream is a tensor (B, T, …), whose tokens are independent of each other. A subclass defines `begin`, `advance`
-    and `end`; `forward` is the layer in a stack whose earlier layers all returned `x`.
+    Streams are outputs of earlier layers, or parallel streams: each a tensor (B, T, …). A subclass defines `begin`,
+    `advance` and `end`; `forward` is the layer in a stack whose earlier layers all returned `x`, for one document.
     """
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
-        return self.end(self.advance(self.begin(x), sublayers))
+        layout = TokenLayout(torch.arange(x.shape[1], device=x.device).unsqueeze(0))
+        return self.end(self.advance(self.begin(x), sublayers, Context((), layout, layout)))
 
     @abstractmethod
     def begin(self, x: Tensor) -> Streams: ...
 
     @abstractmethod
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams: ...
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams: ...
 
     @abstractmethod
     def end(self, streams: Streams) -> Tensor: ...

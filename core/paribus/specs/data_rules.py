@@ -46,6 +46,18 @@ def embedding_reads_the_examples(facts: SpecView) -> Iterator[Violation]:
             yield Violation("does-not-fit", objectives[0].keys, message, valid)
 
 
+def values_have_token_ids(facts: SpecView) -> Iterator[Violation]:
+    """Require an embedding of tokens for tables of values, which token ids look up."""
+    embedding = facts.component("embedding")
+    if embedding is None or modality(embedding.entry) != "images":
+        return
+    for mixing in (mixing for stack in facts.stacks for mixing in stack.self_attention):
+        scores = facts.options_of(mixing.attention).get("scores")
+        if isinstance(scores, Mapping) and scores.get("value_embedding"):
+            message = f"{mixing.attention} looks up values by token id, but {embedding} reads images"
+            yield Violation("does-not-fit", (*mixing.attention.keys, "scores", "value_embedding"), message, "false")
+
+
 def embedding_has_a_vocabulary(facts: SpecView) -> Iterator[Violation]:
     """Require an embedding with a vocabulary for objectives that score tokens."""
     embedding = facts.component("embedding")

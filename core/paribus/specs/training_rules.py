@@ -105,6 +105,29 @@ def attention_supports_order(facts: SpecView) -> Iterator[Violation]:
             yield Violation("does-not-fit", mixing.attention.keys, message, facts.names_with("attention", "order"))
 
 
+def neighbours_are_seen(facts: SpecView) -> Iterator[Violation]:
+    """Require that no short convolution meets an order of the tokens, or extra queries, which have no neighbours."""
+    ordering = [
+        each
+        for each in (*facts.objectives, *facts.evaluated)
+        if (each.has_trait("sets_order") and len(facts.stacks) == 1) or _STREAMS.intersection(each.list_trait("needs"))
+    ]
+    if not ordering:
+        return
+    stack = next(stack for stack in facts.stacks if stack.part.path == "body")
+    placements = facts.components("placement", *facts.slot_of(stack.part, "placement"))
+    for reader in placements:
+        if reader.has_trait("mixes_tokens"):
+            message = f"{ordering[0]} has tokens that do not see their neighbours, but {reader} reads these"
+            yield Violation("does-not-fit", reader.keys, message, "a placement without `mixes_tokens`, such as pre")
+    for mixing in stack.self_attention:
+        scores = facts.options_of(mixing.attention).get("scores")
+        if isinstance(scores, Mapping) and scores.get("kernel") is not None:
+            message = f"{ordering[0]} has tokens that do not see their neighbours, but `kernel` of {mixing.attention} "
+            message += "reads these"
+            yield Violation("does-not-fit", (*mixing.attention.keys, "scores", "kernel"), message, "null")
+
+
 def streams_are_trained(facts: SpecView) -> Iterator[Violation]:
     """Require that some objective trains each extra stream of a topology."""
     trained_needs = {need for objective in facts.objectives for need in objective.list_trait("needs")}

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from paribus.assembly.build import as_list
 from paribus.parts.attend import Attend
 from paribus.parts.batch import PADDING, Stream, TokenLayout
 from paribus.parts.stack import Stack
@@ -283,7 +284,7 @@ def packed_stream(token_ids: Tensor, documents: Sequence[Sequence[int]]) -> Stre
 def order(case: Case, host: HostModel) -> Verdict:
     """Permuted tokens with a given order have the permuted output; none depends on a later one in that order."""
     model = case.small_model(host)
-    if model.has_fixed_length or not case.all_attentions_declare(host, "order"):
+    if model.has_fixed_length or _mixes_tokens(case, host) or not case.all_attentions_declare(host, "order"):
         return DOES_NOT_APPLY
     for length in LENGTHS:
         token_ids = tokens(1, length)
@@ -308,9 +309,16 @@ def order(case: Case, host: HostModel) -> Verdict:
     return HOLDS
 
 
+def _mixes_tokens(case: Case, host: HostModel) -> bool:
+    """Return True if a placement reads neighbouring tokens, which no order and no extra query has."""
+    nodes = as_list(host.spec.get("placement") or [])
+    entries = case.registry.index.entries["placement"]
+    return any(entries[node["name"]].traits.get("mixes_tokens") for node in nodes)
+
+
 def extra_queries(case: Case, host: HostModel) -> Verdict:
     """Queries without keys change no other output, and a copied query has the output of its original."""
-    if not case.all_attentions_declare(host, "extra_queries"):
+    if _mixes_tokens(case, host) or not case.all_attentions_declare(host, "extra_queries"):
         return DOES_NOT_APPLY
     model = case.small_model(host)
     stack = model.stack()
@@ -322,9 +330,10 @@ def extra_queries(case: Case, host: HostModel) -> Verdict:
             layout = with_order(layout)
         indices = (torch.arange(3) * 5 + torch.arange(2).unsqueeze(1)) % length
         copies = x.gather(1, indices.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
-        plain = stack(x, layout, memory).hidden
+        ids = model.tokens(2, length)
+        plain = stack(x, layout, memory, tokens=ids).hidden
         everything = torch.cat([x, copies, noise("asking", *copies.shape)], dim=1)
-        extended = stack(everything, layout.append_copies(indices.repeat(1, 2)), memory, keys=layout).hidden
+        extended = stack(everything, layout.append_copies(indices.repeat(1, 2)), memory, keys=layout, tokens=ids).hidden
         difference = max_difference(extended[:, :length], plain)
         if difference > TOLERANCE:
             return (

@@ -10,17 +10,20 @@ from torch import Tensor
 from torch.nn import functional
 
 import paribus
-from paribus import Shape, StreamPlacement
+from paribus import Context, Shape, StreamPlacement, TokenLayout
 from paribus_norm.layer_norm import LayerNorm
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
 from paribus_placement.attention_residual import AttentionResidual
-from paribus_placement.dense_average import DenseAverage
+from paribus_placement.canon import Canon
+from paribus_placement.dense_former import DenseFormer
 from paribus_placement.embedding_residual import EmbeddingResidual
 from paribus_placement.hyper_connections import Connections, HyperConnections, doubly_stochastic
 from paribus_placement.pre_norm import PreNorm
 from paribus_placement.u_net import UNet
 
 Sublayers = Mapping[str, Callable[[Tensor], Tensor]]
+LAYOUT = TokenLayout(torch.arange(3).unsqueeze(0))
+ONE_DOCUMENT = Context((), LAYOUT, LAYOUT)
 NAMES = ("attention", "cross", "feedforward")
 TINY = ("dims.width=16", "dims.heads=2", "dims.layers=5", "dims.length=16", "tokenizer=bytes", "corpus=null")
 
@@ -47,7 +50,7 @@ def run(placements: Iterable[StreamPlacement], x: Tensor, sublayers: Sublayers) 
     streams, last = None, None
     for placement in placements:
         streams = placement.begin(x) if streams is None else streams
-        streams, last = placement.advance(streams, sublayers), placement
+        streams, last = placement.advance(streams, sublayers, ONE_DOCUMENT), placement
     assert last is not None
     assert streams is not None
     return last.end(streams)
@@ -89,7 +92,7 @@ def test_u_net_adds_outputs_of_the_first_half_in_reverse_order(
 def test_dense_averages_all_outputs_with_weights_of_each_layer(
     stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
 ) -> None:
-    placements = stack(DenseAverage, 3)
+    placements = stack(DenseFormer, 3)
     outputs = [x]
     for index, placement in enumerate(placements):
         weights = torch.eye(index + 1, dtype=torch.float64)[-1]
@@ -184,6 +187,37 @@ def test_hyper_connections_start_as_pre_norm(mixing: str, shape: Shape, sublayer
     hyper = HyperConnections(shape, lambda: LayerNorm(8), mixing=mixing).double()  # type: ignore[arg-type]  # a literal
     pre = PreNorm(shape, lambda: LayerNorm(8)).double()
     torch.testing.assert_close(run([hyper], x, sublayers), 4 * pre(x, sublayers), atol=1e-9, rtol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_canon_layers_add_neighbours_to_what_sublayers_read(
+    causal: bool, shape: Shape, sublayers: Sublayers, x: Tensor
+) -> None:
+    place = dataclasses.replace(shape, causal=causal)
+    placement = Canon(place, lambda: LayerNorm(8), kernel=2).double()
+    for parameter in placement.parameters():
+        torch.nn.init.normal_(parameter)
+    y = x
+    for name in NAMES:
+        h = placement.get_submodule(f"norms.{name}")(y)
+        before, own = placement.get_parameter(f"convolutions.{name}.weight").unbind(1)
+        summed = own * h + before * functional.pad(h, (0, 0, 1, 0))[:, :-1]  # an even window is one longer before
+        y = y + sublayers[name](h + summed)
+    torch.testing.assert_close(run([placement], x, sublayers), y, atol=1e-10, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("preset", "override"),
+    [
+        ("xlnet-tiny", "placement=canon"),
+        ("deberta-tiny", "placement=canon"),
+        ("deberta-tiny", "attention.scores.kernel=4"),
+        ("vit-tiny", "attention.scores.value_embedding=true"),
+    ],
+)
+def test_what_has_no_neighbours_or_ids_is_refused(preset: str, override: str) -> None:
+    with raises_problem(paribus.SpecError, "does-not-fit"):
+        paribus.spec(preset, override)
 
 
 def test_layers_of_different_streams_are_refused() -> None:

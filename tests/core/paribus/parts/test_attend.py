@@ -286,7 +286,16 @@ def test_score_functions_without_a_declaration_are_an_error() -> None:
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
-    "option", ["qk_norm=true", "sinks=true", "value_residual=true", "exclusive=true", "gate=headwise"]
+    "option",
+    [
+        "qk_norm=true",
+        "sinks=true",
+        "value_residual=true",
+        "exclusive=true",
+        "gate=headwise",
+        "kernel=3",
+        "value_embedding=true",
+    ],
 )
 @pytest.mark.parametrize("attention", ["mha", "gqa", "restricted"])
 def test_decoding_step_by_step_equals_one_pass_with_every_option(option: str, attention: str) -> None:
@@ -312,10 +321,56 @@ def test_a_query_that_is_no_key_keeps_its_output() -> None:
     assert torch.allclose((left[:, :, :3] * own).sum(-1), torch.zeros(2, 4, 3), atol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_kernel_adds_neighbours_to_queries_keys_and_values_before_rotation(causal: bool) -> None:
+    kernel, heads, x = RecordingKernel(), heads_of(), torch.randn(2, 5, 6)
+    attend = Attend(replace(SHAPE, causal=causal), Visibility(), ScoreOptions(kernel=3), kv_heads=2)
+    attend.bind(TablePosition(), 0)
+    filters = {name: torch.randn(*attend.get_parameter(f"convolutions.{name}.weight").shape) for name in "qkv"}
+    for name, weight in filters.items():
+        attend.get_parameter(f"convolutions.{name}.weight").data = weight
+    attend(heads, x, context_of(plan_of(kernel, 5, 5, 2.0, 7.0)))
+
+    def summed(name: str, h: Tensor) -> Tensor:
+        channels = h.detach().transpose(1, 2).flatten(2).clone()
+        shifts = (2, 1, 0) if causal else (1, 0, -1)  # how far before a token its window begins
+        for tap, shift in enumerate(shifts):
+            for t in range(5):
+                if 0 <= t - shift < 5:
+                    channels[:, t] += filters[name][:, tap] * h.transpose(1, 2).flatten(2)[:, t - shift]
+        return channels.unflatten(-1, (h.shape[1], -1)).transpose(1, 2)
+
+    torch.testing.assert_close(kernel.arguments["q"], summed("q", heads.queries(x)) * 2)
+    torch.testing.assert_close(kernel.arguments["k"], summed("k", heads.keys(x)) + 7)
+    torch.testing.assert_close(kernel.arguments["v"], summed("v", heads.values(x)))
+
+
+def test_values_are_mixed_with_those_of_a_table() -> None:
+    kernel, heads, x = RecordingKernel(), heads_of(), torch.randn(2, 3, 6)
+    attend = Attend(SHAPE, Visibility(), ScoreOptions(value_embedding=True), kv_heads=2)
+    attend.bind(TablePosition(), 0)
+    attend.table_share = torch.nn.Parameter(torch.tensor(0.2))
+    assert attend.value_table is not None
+    tokens = torch.tensor([[3, 1, 3], [0, 10, 1]])
+    attend(heads, x, context_of(plan_of(kernel, 3, 3))._replace(tokens=tokens))
+    table = attend.value_table.weight[tokens].unflatten(-1, (2, 4)).transpose(1, 2)
+    torch.testing.assert_close(kernel.arguments["v"], 0.7 * heads.values(x) + 0.3 * table)
+
+
+@pytest.mark.parametrize("option", [{"kernel": 3}, {"value_embedding": True}])
+def test_another_number_of_value_heads_is_one_clear_error(option: dict[str, Any]) -> None:
+    attend = Attend(SHAPE, Visibility(), ScoreOptions(**option))
+    attend.bind(TablePosition(), 0)
+    context = context_of(plan_of(RecordingKernel(), 3, 3))._replace(tokens=torch.zeros(2, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="kv_heads"):
+        attend(heads_of(), torch.randn(2, 3, 6), context)
+
+
 def test_options_that_a_memory_cannot_have_are_refused() -> None:
     crossing = Shape(6, 4, 4, 8, 11, 1, memory_width=8)
-    with pytest.raises(ValueError, match=r"scores\.exclusive"):
-        Attend(crossing, Visibility(), ScoreOptions(exclusive=True))
+    for option in ({"exclusive": True}, {"kernel": 4}, {"value_embedding": True}):
+        with pytest.raises(ValueError, match=rf"scores\.{next(iter(option))}"):
+            Attend(crossing, Visibility(), ScoreOptions(**option))  # type: ignore[arg-type]  # of one option each
     assert Attend(crossing, Visibility(), ScoreOptions(gate="headwise")).gate is not None
     with pytest.raises(ValueError, match=r"scores\.gate"):
         Attend(replace(crossing, raw_memory=True), Visibility(), ScoreOptions(gate="headwise"))

@@ -195,6 +195,93 @@ def layer_scale(module: Any, x: Tensor, sublayers: Sublayers, options: Options, 
     return x
 
 
+# Placements with streams, in a stack whose earlier layers all returned x.
+def pre_norm_block(module: Any, x: Tensor, sublayers: Sublayers) -> Tensor:
+    for name, sublayer in sublayers.items():
+        x = x + sublayer(module.norms[name](x))
+    return x
+
+
+def embedding_residual(module: Any, x: Tensor, sublayers: Sublayers, options: Options, initial: bool) -> Any:
+    """The scalars of modded-nanogpt: a x + b x0."""
+    a, b = (0.0, 0.0) if initial else (float(module.stream), float(module.embedding))
+    return pre_norm_block(module, (1 + a) * x + (options["start"] + b) * x, sublayers)
+
+
+def u_net(module: Any, x: Tensor, sublayers: Sublayers, shape: Any, initial: bool) -> Any:
+    """Skips from the first half to the second; with an odd number of layers, the last has none."""
+    half = shape.layers // 2
+    if half <= shape.layer < 2 * half:
+        x = x + (1.0 if initial else float(module.skip)) * x
+    return pre_norm_block(module, x, sublayers)
+
+
+def dense_former(module: Any, x: Tensor, sublayers: Sublayers, shape: Any, initial: bool) -> Any:
+    """Pagliardini et al. 2024, equation 4: of equal outputs, the sum of the weights matters."""
+    change = 0.0 if initial or not shape.layer else float(module.weights.sum())
+    y = pre_norm_block(module, x + change * x, sublayers)
+    if initial or shape.layer < shape.layers - 1:
+        return y
+    weights = module.output_weights
+    return weights[:-1].sum() * x + (1 + weights[-1]) * y
+
+
+def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
+    """Kimi Team 2026: softmax over depth."""
+    outputs = [x] * (1 + shape.layer * len(sublayers))
+
+    def average(attention: Any) -> Tensor:
+        lengths = [torch.sqrt((y * y).sum(-1, keepdim=True) / y.shape[-1] + 1e-6) for y in outputs]
+        scores = [(y / length * attention.scale) @ attention.query for y, length in zip(outputs, lengths, strict=True)]
+        weights = torch.stack(scores).softmax(0)
+        return sum((weight[:, None] * y for weight, y in zip(weights, outputs, strict=True)), torch.zeros_like(x))
+
+    for name, sublayer in sublayers.items():
+        read = average(module.averages[name]) if len(outputs) > 1 else x
+        outputs.append(sublayer(module.norms[name](read)))
+    last = shape.layer == shape.layers - 1
+    return average(module.output_average) if last else sum(outputs, torch.zeros_like(x)) / len(outputs)
+
+
+def hyper_connections(module: Any, x: Tensor, sublayers: Sublayers, options: Options) -> Any:
+    """Zhu et al. 2024, equations 4, 5, 10 to 12."""
+    if options["mixing"] != "free":
+        return NotImplemented
+    count = options["streams"]
+    h = [x] * count
+    for name, sublayer in sublayers.items():
+        part = module.connections[name]
+        mixing, output = [], []
+        for index in range(count):
+            normal = part.norm(h[index]) if options["dynamic"] else None
+            dynamic = 0.0 if normal is None else (0.01 + part.scale_mixing) * torch.tanh(normal @ part.read_mixing)
+            row = torch.zeros(len(x), 1 + count, dtype=x.dtype) + part.mixing[index] + dynamic
+            row[:, 1 + index] += 1
+            row[:, 0] += 1 if index == part.first else 0
+            mixing.append(row)
+            dynamic = 0.0 if normal is None else (0.01 + part.scale_output) * torch.tanh(normal @ part.read_output)
+            output.append(torch.zeros(len(x), dtype=x.dtype) + 1 + part.output[index] + dynamic)
+        mixed = [sum(mixing[i][:, j, None] * h[i] for i in range(count)) for j in range(1 + count)]
+        y = sublayer(module.norms[name](mixed[0]))
+        h = [mixed[1 + index] + output[index][:, None] * y for index in range(count)]
+    return sum(h)
+
+
+def canon(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
+    """Allen-Zhu 2025, layers A and C: a filter for each channel, over a window that ends at the token if causal."""
+    kernel = options["kernel"]
+    before = kernel - 1 if shape.causal else kernel // 2
+    for name, sublayer in sublayers.items():
+        h = module.norms[name](x)
+        summed = h.clone()
+        for t in range(len(h)):
+            for tap in range(kernel):
+                if 0 <= t - before + tap < len(h):
+                    summed[t] += module.convolutions[name].weight[:, tap] * h[t - before + tap]
+        x = x + sublayer(summed)
+    return x
+
+
 # Embeddings: one token, or one image.
 def summed_tables(module: Any, token: int, position: Tensor, segment: int, language: int, options: Options) -> Any:
     vector = module.tokens.weight[token]
@@ -424,6 +511,12 @@ REFERENCES: Mapping[str, Any] = {
     "feedforward.glu": gated_linear_unit,
     "feedforward.mlp": multi_layer_perceptron,
     "feedforward.moe": {"forward": mixture_of_experts, "auxiliary": mixture_losses},
+    "placement.attention-residual": {"forward": attention_residual, "gain": no_gain},
+    "placement.canon": {"forward": canon, "gain": no_gain},
+    "placement.denseformer": {"forward": dense_former, "gain": no_gain},
+    "placement.hyper": {"forward": hyper_connections, "gain": no_gain},
+    "placement.u-net": {"forward": u_net, "gain": no_gain},
+    "placement.x0": {"forward": embedding_residual, "gain": no_gain},
     "placement.deepnorm": {"forward": deep_norm, "gain": deep_norm_gain},
     "placement.layerscale": {"forward": layer_scale, "gain": no_gain},
     "placement.parallel": {"forward": parallel, "gain": no_gain},

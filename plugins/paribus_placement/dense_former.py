@@ -1,4 +1,4 @@
-"""DenseFormer (`dense`): each layer reads a weighted average of all earlier outputs."""
+"""DenseFormer (`denseformer`): each layer reads a weighted average of all earlier outputs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
+from paribus import Context, Norm, PlacementTraits, Role, Shape, StreamPlacement, Streams, Sublayer
 
 
 @final
-class DenseAverage(StreamPlacement):
-    """Pre-norm with depth-weighted averages of the embeddings and of all earlier layers (Pagliardini et al. 2024).
+class DenseFormer(StreamPlacement):
+    """DenseFormer, pre-norm with weighted averages of the embeddings and all earlier layers (Pagliardini et al. 2024).
 
     "DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging". The input of a layer is the
     sum of these outputs with learned weights, 1 for the last and 0 for the others at the start; so is the output of the
@@ -35,7 +35,7 @@ class DenseAverage(StreamPlacement):
     def begin(self, x: Tensor) -> Streams:
         return (x,) * self.outputs
 
-    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer]) -> Streams:
+    def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         x = _average(streams, self.weights)
         for name, sublayer in sublayers.items():
             x = x + sublayer(self.norms[name](x))

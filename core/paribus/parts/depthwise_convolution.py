@@ -1,4 +1,4 @@
-"""Depthwise convolution over the tokens of each document, for `conv` and the short convolution of delta rules."""
+"""Depthwise convolution over the tokens of each document: short convolutions of attentions and placements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import PADDING, Context, Cost, Load, State
-from paribus_attention.documents import is_content
+from paribus.parts.batch import PADDING
+from paribus.parts.context import Context, State
+from paribus.parts.shape import Cost, Load
 
 
 @final
@@ -18,11 +19,12 @@ class DepthwiseConvolution(nn.Module):
 
     In causal stacks a token reads itself and the `kernel` - 1 tokens before it. Otherwise the window is centred; for an
     even `kernel` it has one more token on the left. Padding between two tokens does not count towards their distance.
-    The decoding state keeps the last `kernel` - 1 tokens.
+    The decoding state keeps the last `kernel` - 1 tokens, as `state`.
     """
 
-    def __init__(self, width: int, kernel: int, *, causal: bool, bias: bool) -> None:
+    def __init__(self, width: int, kernel: int, *, causal: bool, bias: bool, state: str = "inputs") -> None:
         super().__init__()
+        self.state = state
         self.kernel, self.width = kernel, width
         self.left = kernel - 1 if causal else kernel // 2
         self.weight = nn.Parameter(torch.empty(width, kernel))  # the first token of a window first
@@ -39,8 +41,8 @@ class DepthwiseConvolution(nn.Module):
         if ctx.state is None:
             inputs = functional.pad(x, (0, 0, self.left, right))
         else:
-            inputs = torch.cat([ctx.state["inputs"].to(x.dtype), x], dim=1)
-            ctx.state["inputs"] = inputs[:, -self.left :]
+            inputs = torch.cat([ctx.state[self.state].to(x.dtype), x], dim=1)
+            ctx.state[self.state] = inputs[:, -self.left :]
         weight, columns = self.weight.unsqueeze(1), inputs.transpose(1, 2)
         return functional.conv1d(columns, weight, self.bias, groups=self.width).transpose(1, 2)
 
@@ -50,12 +52,12 @@ class DepthwiseConvolution(nn.Module):
         documents = documents.expand(x.shape[0], -1)
         if ctx.state is not None:
             past_tokens = self.left
-            x = torch.cat([ctx.state["inputs"].to(x.dtype), x], dim=1)
+            x = torch.cat([ctx.state[self.state].to(x.dtype), x], dim=1)
             documents = torch.cat([self._past_documents(ctx).expand(x.shape[0], -1), documents], dim=1)
         order = _padding_first(documents)
         packed, packed_documents = x.gather(1, order.unsqueeze(-1).expand_as(x)), documents.gather(1, order)
         if ctx.state is not None:
-            ctx.state["inputs"] = packed[:, -self.left :]
+            ctx.state[self.state] = packed[:, -self.left :]
         sums = self._weighted_sums(packed, packed_documents)
         inverse = order.argsort(dim=1).unsqueeze(-1).expand_as(sums)
         return sums.gather(1, inverse)[:, past_tokens:]
@@ -69,7 +71,7 @@ class DepthwiseConvolution(nn.Module):
         sums = torch.zeros_like(packed) if self.bias is None else self.bias.expand_as(packed)
         for tap in range(self.kernel):
             window = slice(tap, tap + length)
-            same_document = (neighbour_documents[:, window] == packed_documents) & is_content(packed_documents)
+            same_document = (neighbour_documents[:, window] == packed_documents) & (packed_documents != PADDING)
             sums = sums + weights[:, tap] * (inputs[:, window] * same_document.unsqueeze(-1))
         return sums
 
@@ -81,7 +83,7 @@ class DepthwiseConvolution(nn.Module):
 
     def start(self, batch: int, like: Tensor) -> State:
         """Return an empty decoding state."""
-        return {"inputs": like.new_zeros(batch, self.left, self.width)}
+        return {self.state: like.new_zeros(batch, self.left, self.width)}
 
     def cost(self, load: Load) -> Cost:
         """Return the cost of one sequence."""
@@ -90,4 +92,4 @@ class DepthwiseConvolution(nn.Module):
 
 def _padding_first(documents: Tensor) -> Tensor:
     """Return the order (B|1, T) that puts padding first and keeps the order of the other tokens."""
-    return is_content(documents).to(torch.uint8).argsort(dim=-1, stable=True)
+    return (documents != PADDING).to(torch.uint8).argsort(dim=-1, stable=True)
