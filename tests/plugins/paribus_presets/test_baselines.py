@@ -52,6 +52,7 @@ COMMANDS: Final = (
     "mistral-tiny trainer.max_steps=400",
     "deltanet-tiny trainer.max_steps=400",
     "kimi-linear-tiny trainer.max_steps=400",
+    "nanochat-tiny trainer.max_steps=400",
     "lstm-lm-tiny trainer.max_steps=400",
     "elmo-tiny trainer.max_steps=400",
     "t5-tiny trainer.max_steps=400",
