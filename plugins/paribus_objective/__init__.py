@@ -23,6 +23,7 @@ from paribus_objective.extraction import Extraction as extract
 from paribus_objective.image_classification import ImageClassification as image_classify
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
 from paribus_objective.mixture_of_denoisers import MixtureOfDenoisers as ul2
+from paribus_objective.multi_token_prediction import MultiTokenPrediction as multi_token
 from paribus_objective.multiple_choice import MultipleChoice as choose
 from paribus_objective.next_sentence_prediction import NextSentencePrediction as nsp
 from paribus_objective.permutation_language_modelling import PermutationLanguageModelling as permutation

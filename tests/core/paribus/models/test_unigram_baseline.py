@@ -44,6 +44,7 @@ BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "extract": (("bert-tiny", "objective=extract", "corpus=cloze"), ("loss",)),
     "image-classify": (("vit-tiny", "corpus.images=64", "corpus.held_out=32"), ("loss",)),
     "mlm": (("encoder-tiny",), ("loss",)),
+    "multi-token": (("gpt-tiny", "objective={name: multi-token, ahead: 2}"), ("loss", "ahead-2")),
     "nsp": (("bert-tiny", "objective=nsp"), ("loss",)),
     "permutation": (("xlnet-tiny",), ("loss",)),
     "prefix-lm": (("gpt-tiny", "objective=prefix-lm"), ("loss",)),

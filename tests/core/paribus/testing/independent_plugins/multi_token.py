@@ -141,4 +141,4 @@ def shifted(body: Stream, distance: int, length: int) -> Tensor:
 
 @hookimpl
 def objective() -> Mapping[str, type[Objective]]:
-    return {"multi-token": MultiToken}
+    return {"two-tokens": MultiToken}
