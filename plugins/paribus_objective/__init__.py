@@ -21,6 +21,7 @@ from paribus_objective.distill_scores import DistillScores as distill_scores
 from paribus_objective.enhanced_mask_decoder import EnhancedMaskDecoder as emd
 from paribus_objective.extraction import Extraction as extract
 from paribus_objective.image_classification import ImageClassification as image_classify
+from paribus_objective.masked_diffusion import MaskedDiffusion as masked_diffusion
 from paribus_objective.masked_language_modelling import MaskedLanguageModelling as mlm
 from paribus_objective.mixture_of_denoisers import MixtureOfDenoisers as ul2
 from paribus_objective.multi_token_prediction import MultiTokenPrediction as multi_token

@@ -19,7 +19,7 @@ from paribus.analysis.table import Family, Row
 from paribus.analysis.throughput import Throughput
 from paribus.analysis.trials import ComparisonSpec, TrialEntry
 from paribus.errors import join_names
-from paribus.planning.comparability import evaluation_objectives
+from paribus.planning.comparability import evaluation_objectives, is_bound
 from paribus.planning.paired_ratio import FORWARD, GENERATION
 from paribus.specs.diff import differences
 from paribus.specs.program_spec import is_program
@@ -45,6 +45,8 @@ def caption_lines(
         else ""
     )
     yield f"A difference is variant - {comparison.baseline} on the same seed{margin_text}."
+    if is_bound(comparison.metric):
+        yield "The metric is an upper bound of a negative log-likelihood, which is not comparable with the loss of clm."
     if comparison.last > 1:
         yield f"The metric of a trial is the mean of its last {comparison.last} evaluations."
     if comparison.averaged:

@@ -142,7 +142,8 @@ def select_metric(pairs: Sequence[Pair], requested: str) -> tuple[str, Better]:
     """Return the requested metric (`NAME`, or `NAME:higher`), or else the loss that most trials have."""
     measured = Counter(name for pair in pairs for entry in pair for name in entry.result["metrics"])
     if not requested:
-        losses = Counter({name: count for name, count in measured.items() if name.endswith("/loss")})
+        ends = ("/loss", "/bound")
+        losses = Counter({name: count for name, count in measured.items() if name.endswith(ends)})
         if not losses:
             valid = join_names(measured) or "none was measured"
             raise NotComparableError(

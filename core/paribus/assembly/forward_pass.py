@@ -158,10 +158,17 @@ class ObjectiveRun:
         return self.shared.topology.embedding.unembed(h, bias)
 
     def summed_cross_entropy(
-        self, head: Head, hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+        self,
+        head: Head,
+        hidden: Tensor,
+        labels: Tensor,
+        classes: int,
+        *,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
         call = self.shared.losses.get(self.name, head_loss)
-        return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, call=call)
+        return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, weights=weights, call=call)
 
     def cached(self, name: str, make: Callable[[], Cached]) -> Cached:
         if name not in self._cache:

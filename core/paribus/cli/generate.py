@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 )
 @click.option("-n", "n", type=int, default=1, show_default=True, help="Number of texts for each prompt.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of sampling.")
+@click.option("--steps", type=int, help="Steps in which a model of masked diffusion fills masks; default: one a token.")
+@click.option(
+    "--remasking",
+    help="Tokens that such a step keeps: random, or not the low-confidence ones; default: random with a temperature.",
+)
 @click.option("--language", help="Target language, if the corpus has languages.")
 @click.option("--source-language", help="Language of the prompt, for an encoder-decoder.")
 @click.option("--label", help="Class of the text, by name or number, for a model trained with labels.")
@@ -69,7 +74,8 @@ def verb(
     `paribus generate 1f3a9c "The import statement" --temperature 0.8 --top-p 0.9 -n 3`
 
     MODEL is a trial (its folder, or its identity as `status` prints it) or a folder written by `train --save`. A
-    decoder continues each PROMPT, and the prompt is printed too. An encoder-decoder prints the target of its source.
+    decoder continues each PROMPT, and the prompt is printed too; so does an encoder that was trained by masked
+    diffusion, which fills masks in any order. An encoder-decoder prints the target of its source.
     Special tokens are written as `<mask>`.
     """
     texts = read_texts(prompts, file, "PROMPT")

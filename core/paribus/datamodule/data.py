@@ -110,9 +110,11 @@ class Data(LightningDataModule):
             self._order = (epoch, self._ordered(epoch))
         if self._together > 1:
             return self._prepared(epoch, number)
-        index = self._order[1][number * self.batch_size : (number + 1) * self.batch_size]
+        start = number * self.batch_size
+        index = self._order[1][start : start + self.batch_size]
         length = None if self._lengths is None else padded_length(self._lengths[index], self.train_examples.length)
-        draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0)
+        places = torch.arange(start, start + len(index))
+        draw = Draw(self.seed, epoch, torch.from_numpy(index), step / self.steps if self.steps else 0.0, places)
         batch = self.train_examples.batch(draw, length)
         self._timed = self._timed or draw.timed
         if self._together == 0:  # batches that depend on the step or their longest example are made singly
@@ -139,7 +141,8 @@ class Data(LightningDataModule):
             end = min(start + self._together, self.steps_an_epoch)
             assert self._order is not None, "`step` sets the order of the epoch"
             index = self._order[1][start * self.batch_size : end * self.batch_size]
-            draw = Draw(self.seed, epoch, torch.from_numpy(index))
+            places = torch.arange(start * self.batch_size, end * self.batch_size)
+            draw = Draw(self.seed, epoch, torch.from_numpy(index), places=places)
             self._ahead = (epoch, start, self.train_examples.batches(draw, self.batch_size))
             assert not draw.timed, "an objective depends on the progress at all steps or at none"
         return self._ahead[2][number - start]

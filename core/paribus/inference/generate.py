@@ -12,7 +12,7 @@ from paribus.datamodule.data import Data
 from paribus.datamodule.token_store import EncodedCorpus
 from paribus.errors import DataError, Problem, SpecError
 from paribus.inference.decoder import Reader
-from paribus.inference.generation_config import GenerationConfig
+from paribus.inference.generation_config import GenerationConfig, check_order_options
 from paribus.inference.generation_strategies import Hypothesis, OnProgress, beam_search, sample_texts
 from paribus.inference.prompts import (
     GenerationRequest,
@@ -24,6 +24,7 @@ from paribus.inference.prompts import (
     generation_target,
     resolve_model,
 )
+from paribus.inference.unmasking import fill_masks
 from paribus.models.lightning_module import Model
 from paribus.registry import Registry, installed
 from paribus.slots.corpus import Tokens
@@ -37,7 +38,9 @@ class GeneratedText(NamedTuple):
 
     text: str | None  # None if the model has no tokenizer
     ids: tuple[int, ...]  # without the stop token
-    score: float  # log-probability in nats, with the stop token; in beam search, divided by the length penalty
+    # Log-probability in nats, with the stop token; in beam search, divided by the length penalty. Where masks are
+    # filled in any order, that of each token when it was written: no likelihood of the text.
+    score: float
     ended: bool  # whether the stop token ended it, not the length limit
 
 
@@ -68,6 +71,8 @@ def generate(  # noqa: PLR0913  # one keyword for each option
     length_penalty: float = 0.0,
     n: int = 1,
     seed: int = 0,
+    steps: int | None = None,
+    remasking: str | None = None,
     language: str | None = None,
     source_language: str | None = None,
     label: str | None = None,
@@ -80,10 +85,12 @@ def generate(  # noqa: PLR0913  # one keyword for each option
 
     `paribus.generate(model, "The import statement", temperature=0.8, top_p=0.9).texts`. Without a temperature
     decoding is greedy, or beam search with `beam` > 1. Samples depend on `seed`, on the index of the prompt and on the
-    position, not on the `batch` size.
+    position, not on the `batch` size. A model of masked diffusion fills `tokens` masks in `steps`.
     """
     cutoffs = (top_k, top_p, min_p)
-    config = GenerationConfig(tokens, temperature, *cutoffs, repetition_penalty, beam, length_penalty, n, seed)
+    config = GenerationConfig(
+        tokens, temperature, *cutoffs, repetition_penalty, beam, length_penalty, n, seed, steps, remasking
+    )
     if batch < 1:
         raise SpecError(
             Problem(code="out-of-range", path="batch", message=f"expected at least 1, got {batch}", valid="≥ 1")
@@ -91,6 +98,7 @@ def generate(  # noqa: PLR0913  # one keyword for each option
     model = resolve_model(model, registry)
     ids = encode_prompts(model, as_prompts(prompt), registry)
     request = generation_request(model, ids, config, generation_target(model, language, source_language, label))
+    check_order_options(config, fills_masks=request.fills_masks)
     lines, cache_bytes = generate_hypotheses(model, request, config, batch=batch, cache=cache, on_progress=on_progress)
     decode = None if model.text is None else model.text.decode
     results = tuple(
@@ -119,8 +127,12 @@ def generate_hypotheses(
             for numbers, progress in _batches(request, batch):
                 prompts = [request.prompts[number] for number in numbers]
                 limits = [request.limits[number] for number in numbers]
-                reader = Reader(request.decoder, prompts, limits, cached=cache and request.decoder.has_cache)
                 report = _batch_progress(on_progress, progress)
+                if request.fills_masks:
+                    hypotheses = fill_masks(request.decoder, prompts, limits[0], config, numbers, report)
+                    lines.update(zip(numbers, hypotheses, strict=True))
+                    continue
+                reader = Reader(request.decoder, prompts, limits, cached=cache and request.decoder.has_cache)
                 hypotheses = (
                     beam_search(reader, config, report)
                     if config.beam > 1
@@ -134,10 +146,15 @@ def generate_hypotheses(
 
 
 def _batches(request: GenerationRequest, batch: int) -> Iterator[tuple[list[int], Progress]]:
-    """Yield batches of prompts, in order, or of equal length if padding cannot be masked, with their progress."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    """Yield batches of prompts, in order, or of equal length if padding cannot be masked, with their progress.
+
+    Where masks are filled, the texts of a batch have the same length and the same steps.
+    """
+    groups: dict[tuple[int, int, int], list[int]] = {}
     for number, prompt in enumerate(request.prompts):
-        size = (0, 0) if request.decoder.can_mask_padding else (len(prompt.body), len(prompt.source or ()))
+        size = (0, 0, 0) if request.decoder.can_mask_padding else (len(prompt.body), len(prompt.source or ()), 0)
+        if request.fills_masks:
+            size = (len(prompt.body), 0, request.limits[number])
         groups.setdefault(size, []).append(number)
     parts = [group[start : start + batch] for group in groups.values() for start in range(0, len(group), batch)]
     sizes = [max(request.limits[number] for number in part) for part in parts]

@@ -51,9 +51,14 @@ def sample_tokens(scores: Tensor, config: GenerationConfig, rows: Tensor, step: 
 
     Draws are keyed by (seed, row, step), so that the rest of the batch does not matter.
     """
+    return tokens_at(scores, config, Draw(config.seed, GENERATION_EPOCH, rows.cpu()).uniform(f"token {step}", 1))
+
+
+def tokens_at(scores: Tensor, config: GenerationConfig, shares: Tensor) -> Tensor:
+    """Return the token at which the cumulative probability of each of the scores (N, V) exceeds a share (N, 1)."""
     probable = filter_scores(scores.double(), config).softmax(-1).cpu()
     upto = probable.cumsum(-1)
-    index = Draw(config.seed, GENERATION_EPOCH, rows.cpu()).uniform(f"token {step}", 1).double() * upto[:, -1:]
+    index = shares.double() * upto[:, -1:]
     tokens = torch.searchsorted(upto, index, right=True).squeeze(-1)
     lower = (probable > 0).long().mul(torch.arange(probable.shape[-1])).amax(-1)  # against rounding
     return torch.minimum(tokens, lower).to(scores.device)

@@ -90,7 +90,7 @@ def _check(
 def _next_token_logits(model: Model, text: ScoredText) -> Callable[[Tensor], Tensor]:
     """Return the scores of the next tokens, (B, T) -> (B, T, V), of a model that continues a text as it is."""
     objective, (prompt,) = build_prompts(model, [text.ids], GenerationTarget())
-    if tuple(prompt.body) != text.ids or prompt.source is not None or prompt.bidirectional:
+    if tuple(prompt.body) != text.ids or prompt.source is not None or prompt.bidirectional or prompt.mask is not None:
         message = f"a model that was trained for {join_names(model.trained)} does not continue a text as it is"
         valid = "a model that was trained for clm"
         raise SpecError(Problem(code="cannot-predict", path="examples", message=message, valid=valid))

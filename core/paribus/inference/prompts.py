@@ -36,6 +36,11 @@ class GenerationRequest(NamedTuple):
     prompts: tuple[Prompt, ...]
     limits: tuple[int, ...]
 
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the new tokens are masks that are filled in any order."""
+        return self.prompts[0].mask is not None
+
 
 def require_text(model: Model, registry: Registry | None = None) -> TextCodec:
     """Return the tokenizer of a model, saved with it or learned again from its corpus."""
@@ -101,7 +106,8 @@ def generation_request(
     objective, prompts = build_prompts(model, ids, target)
     decoder = Decoder(model.topology, _head(model, objective), target.language, target.source_language)
     length = int(model.spec["dims"]["length"])
-    limits = tuple(config.tokens or length + 1 - len(prompt.body) for prompt in prompts)
+    # The last token that is written from left to right is not read.
+    limits = tuple(config.tokens or length + (prompt.mask is None) - len(prompt.body) for prompt in prompts)
     problems = [*_empty(prompts, decoder)] or [*_too_long(prompts, limits, decoder, config, length)]
     if problems:
         raise DataError(*problems)
@@ -207,7 +213,7 @@ def check_room(model: Model, ids: Sequence[int], path: str = "body") -> None:
 
 def _empty(prompts: Sequence[Prompt], decoder: Decoder) -> Iterator[Problem]:
     for index, prompt in enumerate(prompts):
-        if not prompt.body or (decoder.source is not None and not prompt.source):
+        if (not prompt.body and prompt.mask is None) or (decoder.source is not None and not prompt.source):
             message = "it is empty, and the tokenizer has no special token to start from"
             yield Problem(code="empty-prompt", path=f"prompt {index + 1}", message=message, valid="at least one token")
 
@@ -229,11 +235,12 @@ def _too_long(
             )
         elif limit < 1:
             message = f"it has {length_of_prompt:,} tokens, got a model of length {length:,} (dims.length)"
-            valid = f"≤ {length:,} tokens, or set `tokens`"
+            valid = f"≤ {length - (prompt.mask is not None):,} tokens, or set `tokens`"
             yield Problem(code="too-long", path=path, message=message, valid=valid)
-        elif limit_of_positions is not None and length_of_prompt + limit - 1 > limit_of_positions:
+        elif limit_of_positions is not None and length_of_prompt + limit - (prompt.mask is None) > limit_of_positions:
             message = f"it has {length_of_prompt:,} tokens, and {limit:,} new ones are requested"
-            yield _past(path, message, limit_of_positions, f"`tokens` ≤ {limit_of_positions + 1 - length_of_prompt:,}")
+            room = limit_of_positions + (prompt.mask is None) - length_of_prompt
+            yield _past(path, message, limit_of_positions, f"`tokens` ≤ {room:,}")
 
 
 def _past(path: str, message: str, limit: int, valid: str) -> Problem:

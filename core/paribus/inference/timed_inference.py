@@ -79,7 +79,7 @@ def write(request: GenerationRequest) -> None:
 def can_generate(model: Model, examples: Batch) -> bool:
     """Return whether the model can generate after the first half of an example."""
     try:
-        return generation(model, examples, 1) is not None
+        return not generation(model, examples, 1).fills_masks  # of steps that the user chooses
     except ParibusError:
         return False
 

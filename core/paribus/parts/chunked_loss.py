@@ -25,21 +25,22 @@ TILE: Final = 128  # positions of a chunk on a GPU are a multiple, as its produc
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
-LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float], Tensor]
+LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float, Tensor | None], Tensor]
 
 
-def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None = None) -> Tensor:
     """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
 
-    Logits in half precision are converted to float32, as in autocast.
+    Each label counts as much as its weight, (…). Logits in half precision are converted to float32, as in autocast.
     """
-    return functional.cross_entropy(
+    losses = functional.cross_entropy(
         at_least_float32(head(hidden)).flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORED,
-        reduction="sum",
+        reduction="sum" if weights is None else "none",
         label_smoothing=smoothing,
     )
+    return losses if weights is None else (losses * weights.flatten()).sum()
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -54,6 +55,7 @@ def summed_cross_entropy(
     classes: int,
     *,
     smoothing: float = 0.0,
+    weights: Tensor | None = None,
     call: LossCall = head_loss,
 ) -> Tensor:
     """Return `head_loss`, computed in chunks where there are many logits.
@@ -63,15 +65,19 @@ def summed_cross_entropy(
     """
     positions = _chunk_positions(classes, labels.numel(), hidden.device)
     if labels.numel() <= positions or torch.compiler.is_compiling():
-        return call(head, hidden, labels, smoothing)
+        return call(head, hidden, labels, smoothing, weights)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))  # none without gradients
     if not parameters and not (hidden.requires_grad and torch.is_grad_enabled()):  # a frozen model, or an evaluation
-        pairs = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
-        totals = torch.stack([call(head, chunk, chunk_labels, smoothing) for chunk, chunk_labels in pairs])
-        return totals.sum()
+        chunks = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
+        parts = [] if weights is None else weights.flatten().split(positions)
+        totals = [
+            call(head, chunk, chunk_labels, smoothing, parts[number] if parts else None)
+            for number, (chunk, chunk_labels) in enumerate(chunks)
+        ]
+        return torch.stack(totals).sum()
     adds_in_place = call is head_loss and not torch.is_autocast_enabled(hidden.device.type)  # in one precision
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        partial(call, head), positions, adds_in_place, smoothing, labels, hidden, *parameters
+        partial(call, head), positions, adds_in_place, smoothing, labels, weights, hidden, *parameters
     )
     return total
 
@@ -125,16 +131,18 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        loss: Callable[[Tensor, Tensor, float], Tensor],
+        loss: Callable[[Tensor, Tensor, float, Tensor | None], Tensor],
         positions: int,
         adds_in_place: bool,
         smoothing: float,
         labels: Tensor,
+        weights: Tensor | None,
         hidden: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
         flat, targets = hidden.detach().flatten(0, -2), labels.flatten()
-        is_hidden_trained = ctx.needs_input_grad[5]
+        factors = None if weights is None else weights.flatten()
+        is_hidden_trained = ctx.needs_input_grad[6]
         hidden_gradient = torch.empty_like(flat) if is_hidden_trained else None
         sums: list[Tensor | None] = [None] * len(parameters)
         in_place = _InPlaceSums(parameters if adds_in_place else ())
@@ -143,7 +151,7 @@ class _Chunked(torch.autograd.Function):
             chunk = slice(start, start + positions)
             with torch.enable_grad(), in_place:
                 x = flat[chunk].requires_grad_(is_hidden_trained)
-                part = loss(x, targets[chunk], smoothing)
+                part = loss(x, targets[chunk], smoothing, None if factors is None else factors[chunk])
             with torch.autocast(part.device.type, enabled=False):
                 inputs = [x, *parameters] if is_hidden_trained else list(parameters)
                 gradients = list(torch.autograd.grad(part, inputs, allow_unused=True))
@@ -171,7 +179,7 @@ class _Chunked(torch.autograd.Function):
             None if gradient is None else gradient.mul_(scale).to(dtype)
             for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
         )
-        return None, None, None, None, None, *scaled
+        return None, None, None, None, None, None, *scaled
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

@@ -16,7 +16,8 @@ from paribus.random_keys import key64
 
 _Bits = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
-_STRIDE_EXAMPLE = np.uint64(0x9E3779B97F4A7C15)  # odd constants: multiplying by them permutes the 64-bit integers
+# Odd constants: multiplying by them permutes the 64-bit integers. The first is 2^64 over the golden ratio.
+_STRIDE_EXAMPLE = np.uint64(0x9E3779B97F4A7C15)
 _STRIDE_PLACE = np.uint64(0xD1B54A32D192ED03)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)  # splitmix64's finaliser (Steele, Lea & Flood 2014)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -26,10 +27,13 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 class Draw:
     """Random draws for the examples `index` of one epoch."""
 
-    def __init__(self, seed: int, epoch: int, index: Tensor, progress: float = 1.0) -> None:
+    def __init__(
+        self, seed: int, epoch: int, index: Tensor, progress: float = 1.0, places: Tensor | None = None
+    ) -> None:
         self.seed = seed
         self.epoch = epoch
         self.index = index  # (B,)
+        self.places = index if places is None else places  # (B,): of the examples in the order of their epoch
         self.timed = False  # True after `progress` was read
         self._progress = progress
 
@@ -55,6 +59,17 @@ class Draw:
         bits *= np.uint64(high)
         bits >>= np.uint64(31)
         return torch.from_numpy(bits.view(np.int64))
+
+    def spread(self, name: str) -> Tensor:
+        """Return (B,) float64 in [0, 1), each uniform, and spread evenly over successive examples of the epoch's order.
+
+        The additive sequence of the golden ratio, from a random start: any batch covers the interval almost as evenly
+        as one draw from each of B equal parts, and an example does not depend on the size of its batch.
+        """
+        start = np.uint64(key64(self.seed, self.epoch, name))
+        bits = self.places.numpy().astype(np.uint64) * _STRIDE_EXAMPLE + start
+        bits >>= np.uint64(11)  # 53 bits are what a float64 holds exactly
+        return torch.from_numpy(bits.astype(np.float64) * 2.0**-53)
 
     def _bits(self, name: str, count: int) -> _Bits:
         key = np.uint64(key64(self.seed, self.epoch, name))

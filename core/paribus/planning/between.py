@@ -60,6 +60,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     held: tuple[Difference, ...]  # in which the specs differ, and the rungs do not
     objective: str  # that both are trained with
+    metric: str  # its loss
     parameters: int  # of the first spec
     inner: int | None  # inner width of its feed-forward
     groups: tuple[tuple[Rung, ...], ...] = field(default=())  # rungs that can only be left out together
@@ -86,6 +87,7 @@ def between(before: Tree, after: Tree, index: Index, count: Callable[[Spec], int
         rungs=rungs,
         held=tuple(climb.held()),
         objective=objective,
+        metric=_loss_metric(objective, index),
         parameters=count(climb.first),
         inner=_inner_width(climb.first),
         groups=climb.groups(rungs),
@@ -104,13 +106,19 @@ def study_documents(ladder: Ladder, *, name: str, seeds: int, match: str) -> dic
     if match:
         shared["match"] = {"on": match, "by": MATCHED_OPTION}
         base = _with(Tree(base), [(MATCHED_OPTION, ladder.inner)] if ladder.inner else []).data
-    shared["metric"] = {"name": f"val/{ladder.objective}/loss", "better": "lower"}
+    shared["metric"] = {"name": ladder.metric, "better": "lower"}
     steps = [_listed([rung]) for rung in ladder.rungs]
     documents = {name: {"base": base, "design": "ladder", "changes": steps, **shared}}
     if len(ladder.groups) > 1:
         groups = [_listed(group) for group in ladder.groups]
         documents[f"{name}-without"] = {"base": base, "design": "leave-one-out", "changes": groups, **shared}
     return documents
+
+
+def _loss_metric(objective: str, index: Index) -> str:
+    """Return the metric of an objective's loss, or else of the first term of its loss, such as a bound."""
+    terms = list(index.find("objective", objective).terms)
+    return f"val/{objective}/{'loss' if 'loss' in terms else terms[0]}"
 
 
 def _listed(rungs: Sequence[Rung]) -> dict[str, Any]:

@@ -58,6 +58,11 @@ def is_per_byte(metric: str) -> bool:
     return metric.endswith("/bits-per-byte")
 
 
+def is_bound(metric: str) -> bool:
+    """Return whether a metric is an upper bound of a negative log-likelihood, which is compared with no loss."""
+    return metric.endswith("/bound")
+
+
 def evaluation_objectives(spec: Spec) -> list[Mapping[str, Any]]:
     """Return the objectives of a trial's evaluation: those of `evaluate`, or else those of training."""
     return _as_list(spec.get("evaluate")) or _as_list(spec["objective"])
@@ -363,9 +368,19 @@ def metric_problems(
             code="unknown-metric",
             path=join_keys(keys),
             location=study.location(keys),
-            message=f"{subject} measure `{metric}`",
+            message=f"{subject} measure `{metric}`{_bound_note(metric, cache)}",
             valid=join_names(dict.fromkeys(name for names in cache.values() for name in names)),
         )
+
+
+def _bound_note(metric: str, measured: Mapping[str, Sequence[str]]) -> str:
+    """Return why a bound cannot stand for a loss, if the one is asked for and the other is measured."""
+    names = [name for names in measured.values() for name in names if is_bound(name) or name.endswith("/loss")]
+    other = next((name for name in names if is_bound(name) != is_bound(metric)), None)
+    if other is None:
+        return ""
+    bound, loss = (metric, other) if is_bound(metric) else (other, metric)
+    return f": `{bound}` is an upper bound of a negative log-likelihood, which is not compared with `{loss}`"
 
 
 def _examples_problems(study: Study, trials: Mapping[str, Trial], examples: ExamplesDigest) -> Iterator[Problem]:

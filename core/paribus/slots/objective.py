@@ -41,6 +41,7 @@ class Prompt(NamedTuple):
     source: tuple[int, ...] | None = None  # tokens of the part that the body attends to
     stop: int | None = None  # token that ends the generated text
     bidirectional: bool = False  # tokens of the prompt see each other in both directions
+    mask: int | None = None  # token in place of each new one, which are filled in any order; None: from left to right
 
 
 class GenerationTarget(NamedTuple):
@@ -111,9 +112,17 @@ class ForwardPass(Protocol):
         ...
 
     def summed_cross_entropy(
-        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+        self,
+        head: Callable[[Tensor], Tensor],
+        hidden: Tensor,
+        labels: Tensor,
+        classes: int,
+        *,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
+        """Return the sum of the cross-entropy over the labels that are not IGNORED, each times its weight: (…, D), (…)
+        -> ().
 
         `head` returns logits over the classes of each position by itself, (…, D) -> (…, C). Those of a large vocabulary
         are computed in chunks. With `trainer.compile`, the head and the loss are compiled.
@@ -255,6 +264,9 @@ class Objective(Component, nn.Module, ABC):
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt | None:
         """Return the prompt for generation after, or from, a text; None: a model trained for this objective cannot
         generate.
+
+        With `mask`, `logits` of a position that has this token are those of the token in its place, and the mask itself
+        has no share.
         """
         return None
 

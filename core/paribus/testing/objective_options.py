@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from paribus.assembly.build import build
+from paribus.datamodule.data import VALIDATION
 from paribus.errors import ParibusError, SpecError
 from paribus.kernels import KERNELS
 from paribus.parts.shape import Load
@@ -35,7 +36,8 @@ SHORT_LENGTHS: Final = (12, 16)  # some texts of the synthetic corpus are longer
 MAX_VARIANTS: Final = 2  # values of a number for which the rules are checked
 MAX_LIMIT: Final = 1024  # a larger limit is too expensive
 LAYERS: Final = [0, -1]
-TRACED: Final = ((0, 7, 0.5), (1, 7, 0.5), (5, 8, 0.25))  # (epoch, seed, progress) of the batches that are compared
+# (epoch, seed, progress) of the batches that are compared
+TRACED: Final = ((VALIDATION, 0, 1.0), (0, 7, 0.5), (1, 7, 0.5), (5, 8, 0.25))
 
 
 def option_values(case: Case, host: HostModel) -> Verdict:

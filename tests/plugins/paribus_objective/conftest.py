@@ -54,9 +54,16 @@ class TablePass:
         return nn.functional.linear(h, self.table.weight, bias)
 
     def summed_cross_entropy(
-        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+        self,
+        head: Callable[[Tensor], Tensor],
+        hidden: Tensor,
+        labels: Tensor,
+        classes: int,
+        *,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        return head_loss(head, hidden, labels, smoothing)
+        return head_loss(head, hidden, labels, smoothing, weights)
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self.cache:
@@ -104,9 +111,16 @@ class GivenPass:
         raise AssertionError("scores are given")
 
     def summed_cross_entropy(
-        self, head: Callable[[Tensor], Tensor], hidden: Tensor, labels: Tensor, classes: int, *, smoothing: float = 0.0
+        self,
+        head: Callable[[Tensor], Tensor],
+        hidden: Tensor,
+        labels: Tensor,
+        classes: int,
+        *,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        return head_loss(head, hidden, labels, smoothing)
+        return head_loss(head, hidden, labels, smoothing, weights)
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         return make()

@@ -77,3 +77,11 @@ def test_each_further_token_is_predicted_better_than_by_frequency(registry: Regi
     losses = [result["metrics"][name] for name in names]
     assert losses == sorted(losses)
     assert all(loss < result["unigram_baseline"][name] - 0.02 for name, loss in zip(names, losses, strict=True))
+
+
+def test_masked_diffusion_has_a_bound_below_that_of_frequencies(registry: Registry, tmp_path: Path) -> None:
+    """Measured: 2.77 nats of 3.21, and 22 % of the masked bytes at all mask rates."""
+    result = run_spec(registry, tmp_path, "mdlm-tiny", "trainer.max_steps=300", "data.validation=128")
+    name = "val/masked-diffusion/bound"
+    assert result["metrics"][name] < result["unigram_baseline"][name] - 0.2
+    assert result["metrics"]["val/masked-diffusion/accuracy"] > 0.18

@@ -29,8 +29,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus.write_text("\n\n".join(f"The {number}th paragraph says something." for number in range(60)))
     options = (f"corpus={{name: text, path: ['{corpus}'], documents: paragraph}}", *TINY)
     assert main(["train", "gpt-tiny", *options, "data.batch=4", "--store", str(folder / "runs")]) == 0
-    for preset, objective in (("encoder-tiny", "mlm"), ("rnnsearch-tiny", "span-corruption")):
-        spec = paribus.spec(preset, *options, f"objective={objective}")
+    for preset in ("encoder-tiny", "mdlm-tiny", "rnnsearch-tiny"):
+        spec = paribus.spec(preset, *options, *(["objective=span-corruption"] if preset == "rnnsearch-tiny" else []))
         paribus.save(paribus.assemble(spec), folder / preset)
     return folder
 
@@ -49,6 +49,18 @@ def test_a_model_is_a_folder_or_the_identity_of_a_trial(cli: Cli, models: Path, 
     assert f"the cache took {2 * 2 * (5 + 6 - 1) * 16 * 4:,} bytes" in result.err
     by_identity = cli("generate", Path(gpt).name[:8], "The 3", "--tokens", "6", "--store", str(models / "runs"))
     assert by_identity.out == result.out
+
+
+def test_a_model_of_masked_diffusion_continues_a_prompt(cli: Cli, models: Path) -> None:
+    words = ("--tokens", "6", "--steps", "3", "--temperature", "1", "--remasking", "low-confidence")
+    model = str(models / "mdlm-tiny")
+    result = cli("generate", model, "The 3", *words)
+    assert result.code == 0
+    assert result.out.startswith("The 3")
+    assert cli("generate", model, "The 3", *words).out == result.out
+    refused = cli("generate", str(models / "encoder-tiny"), "The 3", *words)
+    assert refused.code == 2
+    assert "error[cannot-write]" in refused.err
 
 
 @pytest.mark.thorough

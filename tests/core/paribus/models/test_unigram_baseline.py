@@ -43,6 +43,7 @@ BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "emd": (("deberta-tiny",), ("loss",)),
     "extract": (("bert-tiny", "objective=extract", "corpus=cloze"), ("loss",)),
     "image-classify": (("vit-tiny", "corpus.images=64", "corpus.held_out=32"), ("loss",)),
+    "masked-diffusion": (("mdlm-tiny",), ("bound",)),
     "mlm": (("encoder-tiny",), ("loss",)),
     "multi-token": (("gpt-tiny", "objective={name: multi-token, ahead: 2}"), ("loss", "ahead-2")),
     "nsp": (("bert-tiny", "objective=nsp"), ("loss",)),

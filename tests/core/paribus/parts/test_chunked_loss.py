@@ -115,6 +115,21 @@ def test_gradients_equal_those_of_torch(hidden: Tensor, labels: Tensor, smoothin
         torch.testing.assert_close(ours, theirs)
 
 
+def test_weighted_labels_have_the_loss_and_gradients_of_torch(
+    hidden: Tensor, labels: Tensor, chunks: list[int]
+) -> None:
+    head, weights = LinearHead(), torch.rand(3, 7, dtype=torch.float64)
+    losses = functional.cross_entropy(head.linear(hidden).flatten(0, 1), labels.flatten(), reduction="none")
+    expected = (losses * weights.flatten()).sum()
+    actual = summed_cross_entropy(head.linear, hidden, labels, 50, weights=weights)
+    assert len(chunks) > 2
+    torch.testing.assert_close(actual, expected)
+    inputs = [hidden, *head.parameters()]
+    torch.testing.assert_close(torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs))
+    with torch.no_grad():
+        torch.testing.assert_close(summed_cross_entropy(head.linear, hidden, labels, 50, weights=weights), expected)
+
+
 HEADS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "weight": lambda x, weight, other, bias: functional.linear(x, weight),
     "weight and bias": lambda x, weight, other, bias: functional.linear(x, weight, bias),

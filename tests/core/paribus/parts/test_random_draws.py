@@ -142,3 +142,19 @@ def test_each_epoch_has_its_own_permutation() -> None:
     assert np.array_equal(order(0, 0, 1000), orders[0])
     for i, j in ((0, 1), (0, 2), (1, 2)):
         assert np.mean(orders[i] == orders[j]) < 0.02
+
+
+@pytest.mark.parametrize("count", [7, 32, 100])
+@pytest.mark.parametrize("start", [0, 96, 12_345])
+def test_spread_draws_of_successive_places_cover_the_interval_evenly(count: int, start: int) -> None:
+    shuffled = torch.from_numpy(order(0, 1, 20_000))[start : start + count]
+    values = Draw(3, 1, shuffled, places=rows(count, start)).spread("time").sort().values
+    assert (values - (torch.arange(count) + 0.5) / count).abs().max() < 2 / count
+
+
+def test_a_spread_draw_is_uniform_over_seeds_and_the_same_in_any_batch() -> None:
+    values = torch.stack([Draw(seed, 0, rows(2)).spread("time") for seed in range(2000)])
+    assert uniformity((values[:, 1] * 10).long(), 10) > UNLIKELY
+    whole = Draw(0, 2, rows(50)).spread("time")
+    assert torch.equal(Draw(0, 2, rows(5, 40), places=rows(5, 20)).spread("time"), whole[20:25])
+    assert not torch.equal(Draw(0, 3, rows(50)).spread("time"), whole)

@@ -45,6 +45,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "unknown-metric",
         "val/sop/loss",
     ),
+    "a loss beside an upper bound": (
+        {"vary": {"objective": ["masked-diffusion"]}},
+        "unknown-metric",
+        "`val/masked-diffusion/bound` is an upper bound of a negative log-likelihood, which is not compared with",
+    ),
     "other lengths": ({"vary": {"dims.length": [32]}}, "other-length", "dims.length=32"),
     "other tokenizers": ({"vary": {"tokenizer": ["wordpiece"]}}, "other-tokenizer", "tokenizer=wordpiece"),
     "other corpora": (
