@@ -120,7 +120,10 @@ def _annotated_option(
         plain_type, *metadata = get_args(annotation)
         extras = tuple(metadata)
     slot = next((extra for extra in extras if isinstance(extra, Slot)), None)
-    kind = Kind("slot", slot=slot.name) if slot else _kind(plain_type, f"{owner}: option `{name}`", names)
+    if slot:
+        kind = Kind("slot", optional=type(None) in get_args(plain_type), slot=slot.name)
+    else:
+        kind = _kind(plain_type, f"{owner}: option `{name}`", names)
     doc = next((extra for extra in extras if isinstance(extra, str)), "")
     if not doc and kind.name != "group":
         raise SchemaError(f'{owner}: option `{name}` has no description: Annotated[{kind.name}, "description"]')

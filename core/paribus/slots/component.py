@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 from paribus.parts.shape import Role
 
 if TYPE_CHECKING:  # corpora and tokenizers need no torch
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
@@ -48,9 +50,17 @@ class Component:
     class_specific: ClassVar[bool] = (
         False  # whether its tensors mean nothing to another class, were they alike in all else
     )
+    in_step: bool = False  # in the forward pass of a training step, and not while its activations are recomputed
 
     def prepare(self, keyed: KeyedDraws) -> None:
         """Make the buffers of the component. Called once, after all parameters are drawn."""
+
+    def after_step(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Update buffers after a step of the optimizer, from what forward passes with `in_step` have collected.
+
+        `total` sums a tensor over the processes of a training; each calls it as often as the others. A persistent
+        buffer is saved in checkpoints. What a component collects within a step is a plain attribute, reset here.
+        """
 
     def float32_reason(self, device: torch.device, dtype: torch.dtype) -> str:
         """Return why the component computes in float32 under autocast to `dtype`; empty if it does not.

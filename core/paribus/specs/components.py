@@ -76,7 +76,7 @@ def _with_defaults(node: Mapping[str, Any], options: Sequence[Option], index: In
     for option in options:
         value = completed.get(option.name)
         if option.name not in completed:
-            if not option.required and option.kind.name != "slot":
+            if not option.required and (option.kind.name != "slot" or option.default is None):
                 completed[option.name] = list(option.default) if isinstance(option.default, tuple) else option.default
         elif option.kind.name == "slot" and value is not None:
             completed[option.name] = _completed(option.kind.slot, value, index)

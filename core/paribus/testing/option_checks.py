@@ -13,6 +13,7 @@ from torch import Tensor
 
 from paribus.errors import SpecError, join_names
 from paribus.schema import Option
+from paribus.slots.component import Component
 from paribus.slots.norm import Norm
 from paribus.testing import corpus_checks, measure_checks, objective_options, optimizer_checks, tokenizer_checks
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict, causal
@@ -295,9 +296,17 @@ def _run_model(model: SmallModel) -> list[Tensor]:
         scores = model.scores(model.hidden(stream))
         model.topology.train()
         torch.manual_seed(0)
+        updated = [part for part in model.topology.modules() if isinstance(part, Component)]
+        for part in updated:
+            part.in_step = True
         training = model.output(stream)
+        for part in updated:
+            part.in_step = False
+            part.after_step(lambda share: share)
         model.topology.eval()
-    return [scores, training.hidden, *([] if training.auxiliary is None else [training.auxiliary.reshape(1)])]
+        later = model.hidden(stream)
+    auxiliary = [] if training.auxiliary is None else [training.auxiliary.reshape(1)]
+    return [scores, training.hidden, later, *auxiliary]
 
 
 def _is_same_trace(trace: Trace, other_trace: Trace) -> bool:

@@ -11,8 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import paribus
 from paribus import FeedForward, Load, Shape
 from paribus.assembly.cost import model_cost
+from paribus.registry import installed
+from paribus.specs.components import with_new_options
 from paribus_feedforward.gated_linear_unit import GatedLinearUnit
-from paribus_feedforward.mixture_of_experts import MixtureOfExperts, balance_loss
+from paribus_feedforward.mixture_of_experts import MixtureOfExperts, Router, balance_loss
 from paribus_feedforward.multi_layer_perceptron import MultiLayerPerceptron
 
 Expert = Callable[[Shape], FeedForward]
@@ -28,21 +30,88 @@ def one_by_one(moe: MixtureOfExperts, x: Tensor) -> Tensor:
     module = torch.zeros_like(x)
     for b in range(x.shape[0]):
         for t in range(x.shape[1]):
-            scores = (moe.router.weight @ x[b, t]).tolist()
-            best = sorted(range(len(scores)), key=lambda e: -scores[e])[: moe.top]
-            over = best if moe.softmax == "chosen" else range(len(scores))
-            full_output = torch.tensor([scores[e] for e in over], dtype=torch.float64).exp().sum()
+            token = x[b, t].view(1, 1, -1)
+            scores = moe.router.weight @ x[b, t]
+            shares = (1 / (1 + (-scores).exp()) if moe.sigmoid else scores.exp() / scores.exp().sum()).tolist()
+            steps = [0] * len(shares) if moe.bias_steps is None else moe.bias_steps.tolist()
+            best = sorted(range(len(shares)), key=lambda e: -shares[e] - moe.bias_rate * steps[e])[: moe.top]
+            total = sum(shares[e] for e in best) if moe.softmax == "chosen" else 1.0
             for e in best:
-                weight = torch.tensor(scores[e], dtype=torch.float64).exp() / full_output
-                module[b, t] += weight * moe.experts[e](x[b, t].view(1, 1, -1))[0].flatten()
+                module[b, t] += moe.scale * shares[e] / total * moe.experts[e](token)[0].flatten()
+            if moe.shared is not None:
+                module[b, t] += moe.shared(token)[0].flatten()
     return module
 
 
 @pytest.mark.parametrize(("experts", "top", "softmax"), [(4, 2, "chosen"), (4, 1, "all"), (5, 3, "all"), (2, 2, "all")])
-def test_matches_its_formula(experts: int, top: int, softmax: str, shape: Shape) -> None:
-    moe = MixtureOfExperts(shape, expert=PLAIN, experts=experts, top=top, softmax=softmax).double()  # type: ignore[arg-type]  # a literal
+@pytest.mark.parametrize("router", [Router(), Router("sigmoid", 2.5, 0.05), Router(bias_rate=0.1)], ids=str)
+def test_matches_its_formula(experts: int, top: int, softmax: str, router: Router, shape: Shape) -> None:
+    shared = partial(GatedLinearUnit, inner=3) if router.scale != 1 else None
+    moe = MixtureOfExperts(
+        shape, expert=PLAIN, experts=experts, top=top, softmax=softmax, router=router, shared=shared  # type: ignore[arg-type]  # a literal
+    ).double()  # fmt: skip
+    moe.prepare(no_draws)
+    if moe.bias_steps is not None:
+        moe.bias_steps += torch.arange(experts)
     x = random_input(2, 9, 6)
     torch.testing.assert_close(moe(x)[0], one_by_one(moe, x), atol=1e-12, rtol=0)
+
+
+def no_draws(name: str, shape: tuple[int, ...]) -> Tensor:
+    raise AssertionError("biases start at 0")
+
+
+def mixture_with_bias(shape: Shape, rate: float) -> MixtureOfExperts:
+    """Return a mixture of two experts with `top` 1 in a training step, whose scores are the first two channels."""
+    router = Router("sigmoid", bias_rate=rate)
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=2, top=1, softmax="all", balance=0.0, router=router).double()
+    moe.router.weight.data = torch.eye(2, 6, dtype=torch.float64)
+    moe.prepare(no_draws)
+    moe.in_step = True
+    return moe
+
+
+def test_a_bias_grows_by_its_rate_until_half_of_the_tokens_have_another_expert(shape: Shape) -> None:
+    """All tokens prefer the first expert, half of them by 0.25 and half by 0.45: 2 rate steps > 0.25 moves a half."""
+    moe = mixture_with_bias(shape, 0.02)
+    x = torch.zeros(1, 8, 6, dtype=torch.float64)
+    x[..., 0] = torch.logit(torch.tensor([0.75] * 4 + [0.95] * 4, dtype=torch.float64))  # sigmoids; the second: 0.5
+    loads = []
+    for _ in range(10):
+        moe(x)
+        assert moe.step_counts is not None
+        loads.append(moe.step_counts.tolist())
+        moe.after_step(lambda share: share)
+    assert loads == [[8, 0]] * 7 + [[4, 4]] * 3
+    assert moe.bias_steps.tolist() == [-7, 7]
+
+
+def test_loads_of_a_step_are_summed_over_passes_and_processes_and_evaluation_adds_none(shape: Shape) -> None:
+    moe = mixture_with_bias(shape, 0.5)
+    first, second = (torch.eye(6, dtype=torch.float64)[index].expand(1, 3, 6) for index in (0, 1))
+    moe(first)
+    moe(second[:, :2])
+    moe.in_step = False
+    moe(second)
+    moe.after_step(lambda share: share + torch.tensor([0, 3]))  # another process has three of the second expert
+    assert moe.bias_steps.tolist() == [1, -1]
+    moe.after_step(lambda share: share)
+    assert moe.bias_steps.tolist() == [1, -1]
+
+
+def test_a_shared_expert_is_a_component_or_null() -> None:
+    spec = paribus.spec("gpt-tiny", "feedforward=moe", "feedforward.shared=glu")
+    assert spec["feedforward"]["shared"]["name"] == "glu"
+    assert paribus.spec("gpt-tiny", "feedforward=moe")["feedforward"]["shared"] is None
+    older = {key: value for key, value in spec["feedforward"].items() if key != "shared"}  # of an older version
+    assert with_new_options({"feedforward": older}, installed().index)["feedforward"]["shared"] is None
+
+
+def test_the_bias_of_a_frozen_router_stays(shape: Shape) -> None:
+    moe = mixture_with_bias(shape, 0.5).requires_grad_(False)
+    moe(torch.ones(1, 3, 6, dtype=torch.float64))
+    moe.after_step(lambda share: share)
+    assert moe.bias_steps.tolist() == [0, 0]
 
 
 def test_an_expert_gets_only_the_tokens_routed_to_it(shape: Shape) -> None:
@@ -148,10 +217,11 @@ def test_matches_the_block_of_mixtral(shape: Shape) -> None:
 
 @pytest.mark.parametrize("top", [1, 2])
 def test_cost_counts_used_experts_only(top: int, shape: Shape) -> None:
-    moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=top, softmax="all")
+    shared = partial(MultiLayerPerceptron, inner=3)
+    moe = MixtureOfExperts(shape, expert=PLAIN, experts=4, top=top, softmax="all", shared=shared)
     with FlopCounterMode(display=False) as counter:
         moe(torch.randn(1, 7, 6))
-    used = top * 2 * 2 * 7 * 6 * 5
+    used = 2 * 2 * 7 * 6 * (top * 5 + 3)
     assert moe.cost(Load(queries=7, keys=7)).flops == counter.get_total_flops() == used + 2 * 7 * 6 * 4
 
 

@@ -84,32 +84,50 @@ def gated_linear_unit(module: Any, x: Tensor, options: Options) -> Any:
     return affine(module.outer, ACTIVATIONS[options["activation"]](gate) * hidden, len(x), options["bias"])
 
 
-def routes(module: Any, x: Tensor, options: Options) -> tuple[Tensor, list[int]]:
-    """Return the router's scores of one token, and its experts, best first."""
+def routes(module: Any, x: Tensor, options: Options) -> tuple[Tensor, list[float], list[int]]:
+    """Return the router's scores of one token, their functions, and its experts, best first."""
     scores = affine(module.router, x, options["experts"], bias=False)
-    return scores, sorted(range(len(scores)), key=lambda expert: -float(scores[expert]))[: options["top"]]
+    exponentials = [math.exp(score) for score in scores]
+    if options["router"]["name"] == "softmax":
+        shares = [value / sum(exponentials) for value in exponentials]
+    else:
+        shares = [value / (1 + value) for value in exponentials]
+    biases = [0.0] * len(shares) if module.bias_steps is None else module.bias_steps.tolist()
+    biased = [share + options["router"]["bias_rate"] * bias for share, bias in zip(shares, biases, strict=True)]
+    return scores, shares, sorted(range(len(scores)), key=lambda expert: -biased[expert])[: options["top"]]
 
 
 def mixture_of_experts(module: Any, x: Tensor, options: Options) -> Any:
-    """Shazeer et al. 2017, equations 1 and 3; Fedus et al. 2021, equation 2, with a softmax over all experts."""
-    scores, chosen = routes(module, x, options)
-    experts = [*module.experts.children()]  # each module once
-    total = sum(math.exp(scores[index]) for index in (chosen if options["softmax"] == "chosen" else range(len(scores))))
-    return sum(math.exp(scores[index]) / total * experts[index](x.view(1, 1, -1))[0].flatten() for index in chosen)
+    """Shazeer et al. 2017, equations 1 and 3; Fedus et al. 2021, equation 2, with a softmax over all experts.
+
+    With sigmoids, a shared expert and biases: DeepSeek-V3 2024, equations 12 to 16.
+    """
+    _, shares, chosen = routes(module, x, options)
+    experts, token = [*module.experts.children()], x.view(1, 1, -1)  # each module once
+    total = sum(shares[index] for index in chosen) if options["softmax"] == "chosen" else 1.0
+    y = 0.0 if module.shared is None else module.shared(token)[0].flatten()
+    for index in chosen:
+        y = y + options["router"]["scale"] * shares[index] / total * experts[index](token)[0].flatten()
+    return y
 
 
 def mixture_losses(module: Any, x: Tensor, options: Options) -> Any:
-    """Fedus et al. 2021, equation 4, where f is a share of choices; Zoph et al. 2022, equation 5; losses of experts."""
+    """Fedus et al. 2021, equation 4, where f is a share of choices; Zoph et al. 2022, equation 5; losses of experts.
+
+    With sigmoids, a probability is a share of the sum of all experts: DeepSeek-V3 2024, equation 19.
+    """
     routed = [routes(module, token, options) for token in x]
     experts, loss = [*module.experts.children()], 0.0
     for index, expert in enumerate(experts):
-        probability = sum(float(scores.softmax(0)[index]) for scores, _ in routed) / len(x)
-        own_tokens = [token for token, (_, chosen) in zip(x, routed, strict=True) if index in chosen]
+        probability = sum(shares[index] / sum(shares) for _, shares, _ in routed) / len(x)
+        own_tokens = [token for token, (_, _, chosen) in zip(x, routed, strict=True) if index in chosen]
         share = len(own_tokens) / (len(x) * options["top"])
         loss += options["balance"] * len(experts) * share * probability
         own_loss = expert(torch.stack(own_tokens).unsqueeze(0))[1] if own_tokens else None
         loss += 0.0 if own_loss is None else float(own_loss)
-    return loss + options["z"] * sum(math.log(sum(map(math.exp, scores))) ** 2 for scores, _ in routed) / len(x)
+    own_loss = None if module.shared is None else module.shared(x.unsqueeze(0))[1]
+    loss += 0.0 if own_loss is None else float(own_loss)
+    return loss + options["z"] * sum(math.log(sum(map(math.exp, scores))) ** 2 for scores, _, _ in routed) / len(x)
 
 
 # Placements: one sequence.
