@@ -24,6 +24,7 @@ from paribus import (
     WeightConverter,
     token_layout,
 )
+from paribus_embedding.ngrams import NGrams, look_up_ngrams, ngram_tables
 from paribus_embedding.tables import Tables, convert_tables, dropout, look_up, score_tokens
 
 
@@ -31,10 +32,10 @@ from paribus_embedding.tables import Tables, convert_tables, dropout, look_up, s
 class TokenTable(Embedding, WeightConverter):
     """Token embedding, whose table also scores tokens if tied (Press & Wolf 2017).
 
-    "Using the Output Embedding to Improve Language Models". In order: tokens, scaled; segments; positions; a norm,
-    separate for each stack; dropout, as in "BERT" (Devlin et al. 2019) and "BART" (Lewis et al. 2020). Padding has an
-    ordinary vector. Streams without segments use segment 0, so every table has a gradient. (B, T) -> (B, T, D), and (…,
-    D) -> (…, V).
+    "Using the Output Embedding to Improve Language Models". In order: tokens and n-grams, scaled; segments; positions;
+    a norm, separate for each stack; dropout, as in "BERT" (Devlin et al. 2019) and "BART" (Lewis et al. 2020). Padding
+    has an ordinary vector. Streams without segments use segment 0, so every table has a gradient. (B, T) -> (B, T, D),
+    and (…, D) -> (…, V).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -60,8 +61,11 @@ class TokenTable(Embedding, WeightConverter):
         soft_cap: Annotated[
             float | None, "limit c of scores before a bias, c tanh(score / c) (Gemma 2: 30); null: none", Range(above=0)
         ] = None,
+        ngrams: NGrams = NGrams(),
     ) -> None:
         super().__init__()
+        self.ngram_options, self.reach = ngrams, ngrams.longest - 1
+        self.ngrams = ngram_tables(ngrams, shape.width) if self.reach else None
         self.vocabulary, self.wide = shape.vocabulary, shape.width
         self.scale = math.sqrt(shape.width) if scale else 1.0
         self.output_scale = 1 / math.sqrt(shape.width) if scale_outputs else 1.0
@@ -90,7 +94,10 @@ class TokenTable(Embedding, WeightConverter):
         self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         layout = token_layout(stream, past)
-        x = place(look_up(stream, self.tables, self.scale), layout.positions)
+        x = look_up(stream, self.tables, self.scale)
+        if self.ngrams is not None:
+            x = x + self.scale * look_up_ngrams(stream, past, self.ngram_options, self.ngrams)
+        x = place(x, layout.positions)
         if part is not None:
             x = part["norm"](x)
         return dropout(x, self.dropout, self.training), layout

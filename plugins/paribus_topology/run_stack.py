@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from paribus import AddPositions, Capture, Memory, Output, Stack, States, Stream, TokenLayout
+from paribus import AddPositions, Capture, Embedding, Memory, Output, Stack, States, Stream, TokenLayout
 
-Embed = Callable[[Stream, int, AddPositions, nn.Module | None], tuple[Tensor, TokenLayout]]
+Embed = Callable[[Stream, int, AddPositions, nn.ModuleDict | None], tuple[Tensor, TokenLayout]]
 
 
 def run_stack(
@@ -21,6 +21,11 @@ def run_stack(
     capture: Capture | bool,
 ) -> Output:
     """Embed a stream and run the stack, after the tokens in `states`: (B, T) -> (B, T, D)."""
-    x, layout = embedding(stream, states.past if states is not None else 0, stack.add_positions, stack.embedding)
+    assert stack.embedding is None or isinstance(stack.embedding, nn.ModuleDict), "made by `stack_part`"
+    if states is None:
+        x, layout = embedding(stream, 0, stack.add_positions, stack.embedding)
+    else:
+        assert isinstance(embedding, Embedding), "expected the embedding of a topology that decodes"
+        x, layout = embedding.embed_after(states, stream, stack.add_positions, stack.embedding)
     output: Output = stack(x, layout, memory, states, capture, tokens=stream.tokens)
     return output

@@ -211,7 +211,16 @@ class SpecBuilder:
         return self._table(dataclasses.replace(self._embedded, unembed_width=0))
 
     def _table(self, shape: Shape) -> Embedding:
-        return make(self.classes, "embedding", self.spec["embedding"], shape, self._embeddings(shape), kind=Embedding)
+        node = self.spec["embedding"]
+        embedding = make(self.classes, "embedding", node, shape, self._embeddings(shape), kind=Embedding)
+        if embedding.reach and any(part.recurrent or part.opposite for part in self.parts.values()):
+            message = f"embedding `{node['name']}` reads the tokens before each token"
+            message += (
+                f", which the topology `{self.spec['topology']['name']}` does not keep, or reads in both directions"
+            )
+            valid = "a topology of attention layers, or an embedding of single tokens"
+            raise SpecError(Problem(code="does-not-fit", path="embedding", message=message, valid=valid))
+        return embedding
 
     def _embeddings(self, shape: Shape) -> Norms:
         return self.norm(self.spec, shape.width, 0, f"embedding `{self.spec['embedding']['name']}`")

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from paribus.parts.batch import TokenLayout
+from paribus.parts.batch import Stream, TokenLayout
 from paribus.parts.shape import Cost, Load
 from paribus.parts.visibility import Visibility, visibility_mask, with_order
 
@@ -252,6 +252,7 @@ class States:
     layout: TokenLayout | None = None  # layout of the tokens so far
     memory: Memory | None = None  # memory of cross-attention
     capacity: int | None = None  # number of tokens that fit; None: unlimited
+    recent: Stream | None = None  # last tokens, if the embedding of a token depends on those before it
 
     def extend(self, fresh: TokenLayout) -> TokenLayout:
         """Append the layout of new tokens and return the whole layout."""
@@ -268,12 +269,24 @@ class States:
             self.layout = TokenLayout(*vectors)  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
         return self.layout
 
+    def with_recent(self, fresh: Stream, count: int) -> Stream:
+        """Return new tokens after the last `count` ones before them, or after all in another order or with padding."""
+        fresh = fresh._replace(special=None, query_positions=None, sentences=None)
+        if self.recent is not None:
+            fresh = Stream(*map(_concatenate, self.recent, fresh))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
+        length = fresh.tokens.shape[1]
+        is_plain = fresh.documents is None and fresh.positions is None and fresh.order is None
+        self.recent = fresh.span(max(0, length - count) if is_plain else 0, length)
+        return fresh
+
     def take(self, index: Tensor) -> None:
         """Select the sequences `index`, (B',), of the batch, in this order; an index may repeat."""
         for layer in self.layers:
             for state in layer.values():
                 state.update({name: tensor.index_select(0, index) for name, tensor in state.items()})
         self.layout = None if self.layout is None else _select(self.layout, index)
+        batch = 0 if self.recent is None else len(self.recent.tokens)
+        self.recent = None if self.recent is None else self.recent.apply(lambda vector: vector.expand(batch, -1)[index])
         if self.memory is not None:
             handed = None if self.memory.extra is None else self.memory.extra.index_select(0, index)
             hidden = self.memory.hidden.index_select(0, index)

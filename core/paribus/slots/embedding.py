@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor, nn
 
 from paribus.parts.batch import Stream, TokenLayout
+from paribus.parts.context import States
 from paribus.parts.shape import Cost, Load, Shape
 from paribus.slots.component import Component, Traits
 from paribus.slots.norm import Norms
@@ -48,6 +49,7 @@ class Embedding(Component, nn.Module, ABC):
     injects: ClassVar[tuple[str, ...]] = ("shape", "norm")
     traits: ClassVar[EmbeddingTraits] = {}
     width: int | None = None  # None: the width of the stream
+    reach: int = 0  # number of positions before a token whose tokens its vector depends on
     values_per_example: int | None = None  # fixed number of values of an example (pixels); None: one per position
 
     def stack_part(self, shape: Shape, norm: Norms) -> nn.ModuleDict | None:
@@ -59,6 +61,15 @@ class Embedding(Component, nn.Module, ABC):
         self, stream: Stream, past: int, place: AddPositions, part: nn.ModuleDict | None
     ) -> tuple[Tensor, TokenLayout]:
         """Return the hidden states, (B, T) -> (B, T, D), and the layout; `part` is the `stack_part` of the stack."""
+
+    def embed_after(
+        self, states: States, stream: Stream, place: AddPositions, part: nn.ModuleDict | None
+    ) -> tuple[Tensor, TokenLayout]:
+        """Return the hidden states and the layout of tokens that follow those of a decoding state."""
+        whole = states.with_recent(stream, self.reach) if self.reach else stream
+        recent = whole.tokens.shape[1] - stream.tokens.shape[1]
+        x, layout = self(whole, states.past - recent, place, part)
+        return (x[:, recent:], layout.span(recent, whole.tokens.shape[1])) if recent else (x, layout)
 
     @abstractmethod
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
