@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from paribus import Norm, hookimpl, registered
 from paribus_norm.dynamic_erf import DynamicErf as derf
 from paribus_norm.dynamic_tanh import DynamicTanh as dyt
+from paribus_norm.gated_norm import GatedNorm as gated
 from paribus_norm.identity import Identity as none
 from paribus_norm.layer_norm import LayerNorm as layernorm
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm as rmsnorm

@@ -73,6 +73,12 @@ class HyperConnections(StreamPlacement):
         )
         return Cost(load.queries * each)
 
+    def norm_cost(self, load: Load) -> Cost:
+        per_stream = Cost()
+        for module in self.connections.modules():
+            per_stream += module.cost(load) if isinstance(module, Norm) else Cost()
+        return Cost(super().norm_cost(load).flops + (self.count - 1) * per_stream.flops)
+
 
 @final
 class Connections(nn.Module):

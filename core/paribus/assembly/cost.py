@@ -13,6 +13,7 @@ from paribus.parts.batch import Stream
 from paribus.parts.random_draws import Draw
 from paribus.parts.shape import Load
 from paribus.parts.stack import Stack, Stage
+from paribus.slots.norm import Norm
 from paribus.slots.objective import Objective
 from paribus.slots.topology import Part
 
@@ -165,6 +166,7 @@ def _shares(model: ModelParts, length: int) -> Iterator[_Share]:
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
         tokens = sum(counts[part.path])
         flops += embedding.stack_part_cost(stage.input_shape, Load(tokens, tokens)).flops
+        flops += _norm_flops(embedding, tokens) + _norm_flops(stage.embedding, tokens)
     stage_embeddings = [stage.embedding for stage in _stages(model) if stage.embedding is not None]
     yield _Share("embedding", (embedding, *stage_embeddings), flops)
     for part, stage in zip(model.topology.parts, _stages(model), strict=True):
@@ -178,12 +180,19 @@ def _shares(model: ModelParts, length: int) -> Iterator[_Share]:
         yield _Share(name, (child,))  # modules of the topology itself
     for name in model.objectives:
         objective = _objective(model, name)
-        flops = objective.cost(Load(length, length, head_positions=objective.head_positions(length))).flops
+        scored = objective.head_positions(length)
+        flops = objective.cost(Load(length, length, head_positions=scored)).flops + _norm_flops(objective, scored)
         if objective.last_layer_reruns:
             flops += objective.last_layer_reruns * _last_layer_flops(
                 model, counts["body"].tokens, objective.head_positions(length)
             )
         yield _Share(f"objectives.{name}", (objective,), flops if name in model.trained else 0)
+
+
+def _norm_flops(module: nn.Module | None, tokens: int) -> int:
+    """Return the FLOPs of the norms in a module, each of which runs once on each of the tokens."""
+    norms = [] if module is None else [part for part in module.modules() if isinstance(part, Norm)]
+    return sum(norm.cost(Load(tokens, tokens)).flops for norm in norms)
 
 
 def _backward_flops(share: _Share, trained: Mapping[int, str]) -> int:

@@ -38,6 +38,7 @@ class Wiring(Protocol):
     def end(self, streams: Streams) -> Tensor: ...
     def start(self, batch: int, like: Tensor) -> State: ...
     def cost(self, load: Load) -> Cost: ...
+    def norm_cost(self, load: Load) -> Cost: ...
 
 
 @final
@@ -416,14 +417,16 @@ class Stack(Stage):
         yield ComponentCost(
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
         )
+        norms = 0 if not self.normed else self.norm.cost(trains).flops
         for index, layer in enumerate(layers):
             if layer.placement is None:
                 continue
             wiring = cast("Wiring", layer.placement)
+            norms += wiring.norm_cost(trains).flops
             flops, state = wiring.cost(trains).flops, 0 if decodes is None else wiring.cost(decodes).state
             if flops or state:
                 yield ComponentCost("placement", (layer.placement,), flops, state, index)
-        yield ComponentCost("norms", (self,))
+        yield ComponentCost("norms", (self,), norms)
 
     def last_layer_flops(self, load: Load) -> int:
         """Return the operations of the last layer alone, for a further pass through it."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 from torch import Tensor, nn
 
+from paribus.parts.shape import Cost, Load
 from paribus.slots.component import Component
 
 
@@ -18,6 +19,10 @@ class Norm(Component, nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalized hidden states: (…, D) -> (…, D)."""
+
+    def cost(self, load: Load) -> Cost:
+        """Return the cost of `load.queries` tokens: none, unless the norm has matrices."""
+        return Cost()
 
 
 class Norms(Protocol):

@@ -14,6 +14,7 @@ from paribus.parts.context import Context, State
 from paribus.parts.shape import Cost, Load, Role
 from paribus.parts.stack import Streams
 from paribus.slots.component import Component, Traits
+from paribus.slots.norm import Norm
 
 Sublayer = Callable[[Tensor], Tensor]  # (B, T, D) -> (B, T, D): attention, cross-attention or feed-forward
 
@@ -73,10 +74,12 @@ class Placement(Component, nn.Module, ABC):
         return {}
 
     def cost(self, load: Load) -> Cost:
-        """Return the operations and the decoding state of one layer, without its sublayers; norms and sums count as
-        none.
-        """
+        """Return the operations and the decoding state of one layer, without its sublayers and norms."""
         return Cost()
+
+    def norm_cost(self, load: Load) -> Cost:
+        """Return the operations of the norms of one layer, each of which runs once on each token."""
+        return sum((module.cost(load) for module in self.modules() if isinstance(module, Norm)), Cost())
 
 
 class StreamPlacement(Placement):

@@ -48,4 +48,22 @@ def test_outputs_do_not_depend_on_scale(scale: float) -> None:
 
 
 def test_it_has_a_gain_and_no_bias() -> None:
-    assert dict(RootMeanSquareNorm(8).named_parameters()).keys() == {"weight"} == RootMeanSquareNorm.roles.keys()
+    assert dict(RootMeanSquareNorm(8).named_parameters()).keys() == {"weight"}
+
+
+def test_a_zero_centred_gain_is_an_offset_of_1() -> None:
+    plain, centred = RootMeanSquareNorm(6).double(), RootMeanSquareNorm(6, zero_centred=True).double()
+    x = random_input(3, 6)
+    assert centred.offset is not None
+    torch.testing.assert_close(centred(x), plain(x), rtol=0, atol=1e-15)
+    plain.weight.data = random_input(6)
+    centred.offset.data = plain.weight.data - 1
+    torch.testing.assert_close(centred(x), plain(x), rtol=0, atol=1e-12)
+
+
+def test_a_small_offset_counts_in_half_precision() -> None:
+    norm = RootMeanSquareNorm(4, zero_centred=True).bfloat16()
+    assert norm.offset is not None
+    norm.offset.data.fill_(0.003)
+    x = random_input(256, 4).bfloat16()
+    assert not torch.equal(norm(x), RootMeanSquareNorm(4).bfloat16()(x))

@@ -35,7 +35,17 @@ def layer_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
 def root_mean_square_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
     """Zhang & Sennrich 2019, equation 4."""
     normalized = x / math.sqrt(float((x**2).sum()) / len(x) + options["eps"])
-    return normalized if initial else normalized * module.weight
+    if initial:
+        return normalized
+    return normalized * (1 + module.offset if options["zero_centred"] else module.weight)
+
+
+def gated_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
+    """Qwen team 2026: y sigmoid(W2 silu(W1 y)) of a normalised y."""
+    y = x / math.sqrt(float((x**2).sum()) / len(x) + options["eps"]) * (1 if initial else module.weight)
+    inner = affine(module.down, y, options["rank"], bias=False)
+    gate = affine(module.up, ACTIVATIONS["silu"](inner), len(x), bias=False)
+    return y * ACTIVATIONS["sigmoid"](gate)
 
 
 def scale_norm(module: Any, x: Tensor, options: Options, initial: bool) -> Any:
@@ -522,6 +532,7 @@ def two_stream(module: Any, path: str, stream: Any, source: Any) -> Any:
 REFERENCES: Mapping[str, Any] = {
     "norm.dyt": dynamic_tanh,
     "norm.derf": dynamic_erf,
+    "norm.gated": gated_norm,
     "norm.layernorm": layer_norm,
     "norm.none": lambda module, x: x,
     "norm.rmsnorm": root_mean_square_norm,
