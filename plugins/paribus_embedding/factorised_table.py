@@ -54,8 +54,12 @@ class FactorisedTable(Embedding, WeightConverter):
         languages: Annotated[int, "number of language embeddings; 0: none (XLM: 15)", Range(0)] = 0,
         normed: Annotated[bool, "add a norm after the positions (ALBERT: yes)"] = False,
         tie: Annotated[bool, "score tokens with the table instead of a separate head"] = True,
+        soft_cap: Annotated[
+            float | None, "limit c of scores before a bias, c tanh(score / c) (Gemma 2: 30); null: none", Range(above=0)
+        ] = None,
     ) -> None:
         super().__init__()
+        self.soft_cap = soft_cap
         self.vocabulary, self.width = shape.vocabulary, width
         self.tokens = nn.Embedding(shape.vocabulary, width)
         self.segments = nn.Embedding(segments, width) if segments else None
@@ -82,7 +86,7 @@ class FactorisedTable(Embedding, WeightConverter):
         return x if part is None else part["project"](x), layout
 
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
-        return score_tokens(h, self.tokens, self.head, bias)
+        return score_tokens(h, self.tokens, self.head, bias, self.soft_cap)
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.head_positions * self.width * self.vocabulary)

@@ -39,9 +39,15 @@ def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     return functional.dropout(x, rate) if rate and training else x
 
 
-def score_tokens(h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor | None) -> Tensor:
-    """Score tokens with the head, or with the table if there is none: (…, E) -> (…, V)."""
-    return functional.linear(h, tokens.weight if head is None else head.weight, bias)
+def score_tokens(
+    h: Tensor, tokens: nn.Embedding, head: nn.Linear | None, bias: Tensor | None, soft_cap: float | None = None
+) -> Tensor:
+    """Score tokens with the head, or with the table if there is none: (…, E) -> (…, V); the bias follows the cap."""
+    weight = tokens.weight if head is None else head.weight
+    if soft_cap is None:
+        return functional.linear(h, weight, bias)
+    scores = soft_cap * torch.tanh(functional.linear(h, weight) / soft_cap)
+    return scores if bias is None else scores + bias
 
 
 def convert_tables(target: Tables, source: Tables) -> Mapping[str, ConvertedTensor]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, final
 
-import torch
 from torch import Tensor, nn
 
 from paribus import (
@@ -105,11 +104,7 @@ class TokenTable(Embedding, WeightConverter):
     def unembed(self, h: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.output_scale != 1.0:
             h = h * self.output_scale
-        scores = score_tokens(h, self.tokens, self.head, bias if self.soft_cap is None else None)
-        if self.soft_cap is None:
-            return scores
-        scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
-        return scores if bias is None else scores + bias
+        return score_tokens(h, self.tokens, self.head, bias, self.soft_cap)
 
     def cost(self, load: Load) -> Cost:
         return Cost(flops=2 * load.head_positions * self.scored * self.vocabulary)

@@ -142,3 +142,10 @@ def build_parts(registry: Registry, preset: str, *overrides: str) -> ModelParts:
     spec = resolved(preset, *overrides, registry=registry)
     specials = {name: place for place, name in enumerate(("pad", "cls", "sep", "mask", "bos", "eos"))}
     return build(spec, registry, Vocabulary(300, specials, tuple(range(268, 300))), KERNELS)
+
+
+@torch.no_grad()
+def test_a_soft_cap_limits_scores_before_the_bias() -> None:
+    embedding, h, bias = table(soft_cap=3.0), 4 * torch.randn(2, E).double(), torch.randn(V).double()
+    expected = 3 * torch.tanh(h @ embedding.tokens.weight.T / 3) + bias
+    torch.testing.assert_close(embedding.unembed(h, bias), expected, rtol=0, atol=1e-12)
