@@ -11,6 +11,7 @@ from paribus_initialisation.gpt2 import Gpt2 as gpt2
 from paribus_initialisation.normal import Normal as normal
 from paribus_initialisation.t5 import T5 as t5
 from paribus_initialisation.truncated import Truncated as truncated
+from paribus_initialisation.unit import Unit as unit
 from paribus_initialisation.xavier import Xavier as xavier
 
 

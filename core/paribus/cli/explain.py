@@ -333,6 +333,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "waits": lambda value: "each step waits for values from the device" if value else "",
     "idle_steps": lambda value: "may waste its first or last step" if value else "",
     "stochastic": lambda value: "draws random numbers in training" if value else "",
+    "unit_weights": lambda value: "vectors of weights along the stream have length 1 after each step" if value else "",
     "output_normalized": lambda value: "" if value else "the output of the last layer is not normalized",
     "mixes_tokens": lambda value: "a sublayer reads tokens before its own" if value else "",
     "identity_path": lambda value: "" if value else "a layer without sublayer outputs does more than scale its input",

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -21,6 +20,7 @@ from paribus.datamodule.examples import form_batch
 from paribus.errors import Problem, SpecError
 from paribus.models.distributed import is_sharded, shard
 from paribus.models.optimizer_schedule import factor_by_step, factor_by_time, scheduled_optimizer
+from paribus.models.step_updates import StepUpdates
 from paribus.models.training_clock import TrainingClock
 from paribus.parts.batch import Batch, Stream
 from paribus.parts.chunked_loss import LossCall
@@ -28,7 +28,6 @@ from paribus.parts.context import Capture, States, merge_captures
 from paribus.parts.random_draws import Draw
 from paribus.parts.stack import Output
 from paribus.random_keys import key32
-from paribus.slots.component import Component
 from paribus.slots.initialisation import ParameterInfo
 from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
@@ -93,9 +92,7 @@ class Model(LightningModule):
         self.step_counts: dict[str, Tensor] = {}  # targets of the current step, by loss term
         self.evaluation_counts: dict[str, Tensor] = {}  # targets of the last evaluation, by loss term
         self.answer_scores: dict[str, list[float]] = {}  # of each example in the last evaluation, by metric
-        self._updated = tuple(  # in a tuple, since these are registered above
-            module for module in self.modules() if isinstance(module, Component) and _updates(module)
-        )
+        self._step_updates = StepUpdates(self)
         self.draw_seed = 0  # of torch's generator, at the current step
         self._metrics: dict[str, Metric] = {}
         self._sum: Tensor | None = None  # of losses since the last log entry; stays on the device
@@ -264,7 +261,7 @@ class Model(LightningModule):
                 self._set_frozen(False)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        with self._collecting():
+        with self._step_updates.collecting():
             loss, counts = self.loss_and_counts(batch)
         for name, count in counts.items():
             self.step_counts[name] = self.step_counts[name] + count if name in self.step_counts else count
@@ -285,24 +282,12 @@ class Model(LightningModule):
         """Take a step and set the gradients to None, so that the next forward pass does not keep them in memory."""
         super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
         optimizer.zero_grad()
-        for component in self._updated:
-            component.after_step(self._total)
+        self._step_updates.finish_step(self, self.parameter_info, self._total)
 
     def _total(self, share: Tensor) -> Tensor:
         """Return the sum of a tensor over all processes."""
         total: Tensor = self.trainer.strategy.reduce(share, reduce_op="sum")
         return total
-
-    @contextmanager
-    def _collecting(self) -> Iterator[None]:
-        """Let components collect what `after_step` needs for the block: not while activations are recomputed."""
-        for component in self._updated:
-            component.in_step = True
-        try:
-            yield
-        finally:
-            for component in self._updated:
-                component.in_step = False
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
         """Do nothing: `optimizer_step` has set the gradients to None."""
@@ -358,11 +343,6 @@ class Model(LightningModule):
 
 # Lightning inspects the signature at each step, and Python builds it each time, which takes 60 µs.
 Model.training_step.__signature__ = inspect.signature(Model.training_step)  # type: ignore[attr-defined]  # mypy knows functions without it
-
-
-def _updates(component: Component) -> bool:
-    """Return whether a component has an update after each step."""
-    return type(component).after_step is not Component.after_step
 
 
 def _needs_documents(objective: str) -> Problem:

@@ -33,6 +33,14 @@ class ParameterInfo(NamedTuple):
         """Width of its output: the axis before the last; axes before these two number matrices."""
         return self.shape[-2] if len(self.shape) > 1 else self.shape[0]
 
+    @property
+    def stream_axis(self) -> int | None:
+        """Axis of a matrix, table or head along the residual stream; None if it has none."""
+        if len(self.shape) < 2 or self.role in ("bias", "gain", "vector"):
+            return None
+        axis = -2 if self.role == "residual" else -1
+        return axis if self.width in (0, self.shape[axis]) else None
+
 
 class Initialisation(Component, ABC):
     """Initialisation: turns `unit`, standard normal draws keyed by (seed, path), into the initial weights of a

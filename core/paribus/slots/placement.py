@@ -26,6 +26,7 @@ class PlacementTraits(Traits, total=False):
     identity_path: bool  # before a final norm, a layer without sublayer outputs scales its input; default: True
     output_normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
     mixes_tokens: bool  # a sublayer reads tokens before its own; default: False
+    unit_weights: bool  # after each step, vectors of weights along the stream are scaled to length 1; default: False
     needs: list[str]  # `layer`: an instance for each layer
 
 

@@ -310,12 +310,14 @@ def _is_normalized(x: Tensor) -> bool:
     return bool(((x.square().mean(-1).sqrt() - 1).abs() < NORM_TOLERANCE).all())
 
 
-def _sublayers(names: tuple[str, ...], called: list[str], doubled: str) -> Mapping[str, Sublayer]:
+def _sublayers(names: tuple[str, ...], called: list[str], changed: str) -> Mapping[str, Sublayer]:
+    """Return sublayers, one of which has outputs of another direction: a placement may ignore their length."""
+
     def sublayer(name: str) -> Sublayer:
         def run(h: Tensor) -> Tensor:
             called.append(name)
             fixed = noise(name, *h.shape[1:])
-            return fixed.tanh() * h.sin() * (2 if name == doubled else 1) + fixed * (2 if name == doubled else 1)
+            return fixed.tanh() * h.sin() * (2 if name == changed else 1) + fixed
 
         return run
 

@@ -141,6 +141,19 @@ def mixture_losses(module: Any, x: Tensor, options: Options) -> Any:
 
 
 # Placements: one sequence.
+def normalised_transformer(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
+    """Loshchilov et al. 2024, equations 10 and 11; sublayers read vectors times the root of the width."""
+    width, alpha = x.shape[-1], options["alpha"] or 1 / shape.layers
+    x = x / x.square().sum(-1, keepdim=True).sqrt()
+    for name, sublayer in sublayers.items():
+        y = sublayer(math.sqrt(width) * x)
+        y = y / y.square().sum(-1, keepdim=True).sqrt()
+        scale = 1 / math.sqrt(width) + module.scales[name]  # starts at 1 / √D
+        moved = x + (alpha * math.sqrt(width) * scale).abs() * (y - x)
+        x = moved / moved.square().sum(-1, keepdim=True).sqrt()
+    return x
+
+
 def post_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
     """Vaswani et al. 2017, section 3.1."""
     for name, sublayer in sublayers.items():
@@ -395,6 +408,16 @@ def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
     return unit * about.gain * math.sqrt(1 / columns if about.role == "embedding" else 2 / (rows + columns))
 
 
+def unit_vectors(scheme: Any, unit: Tensor, about: Any) -> Any:
+    """Loshchilov et al. 2024, section 2.6: matrices are normalised along the width of the stream."""
+    if unit.ndim < 2 or about.role == "vector":
+        return unit / math.sqrt(unit.shape[-1]) * about.gain
+    axis = -2 if about.role == "residual" else -1
+    if about.width not in (0, unit.shape[axis]):
+        return unit / math.sqrt(unit.shape[-1]) * about.gain
+    return unit / unit.square().sum(axis, keepdim=True).sqrt() * about.gain
+
+
 def gated(scheme: Any, unit: Tensor, about: Any) -> Any:
     """Gehring et al. 2017, section 3.5, without dropout."""
     variance = (4 if about.role == "inner" else 1) / unit.shape[-1]
@@ -548,6 +571,7 @@ REFERENCES: Mapping[str, Any] = {
     "placement.x0": {"forward": embedding_residual, "gain": no_gain},
     "placement.deepnorm": {"forward": deep_norm, "gain": deep_norm_gain},
     "placement.layerscale": {"forward": layer_scale, "gain": no_gain},
+    "placement.ngpt": {"forward": normalised_transformer, "gain": no_gain},
     "placement.parallel": {"forward": parallel, "gain": no_gain},
     "placement.peri": {"forward": peripheral_norm, "gain": no_gain},
     "placement.post": {"forward": post_norm, "gain": no_gain},
@@ -564,6 +588,7 @@ REFERENCES: Mapping[str, Any] = {
     "initialisation.by-role": by_role,
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
+    "initialisation.unit": unit_vectors,
     "initialisation.xavier": xavier,
     "topology.bidirectional-decoder": bidirectional_decoder,
     "topology.convolutional-encoder-decoder": convolutional_encoder_decoder,

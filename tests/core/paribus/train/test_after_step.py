@@ -1,4 +1,4 @@
-"""Trials whose components update a buffer after each step: the biases of a mixture of experts."""
+"""Trials with updates after each step: biases of a mixture of experts, and weights of length 1."""
 
 from __future__ import annotations
 
@@ -82,3 +82,21 @@ def test_biases_are_those_of_an_uninterrupted_trial(registry: Registry, tmp_path
 def test_biases_are_exact_in_half_precision(registry: Registry, tmp_path: Path) -> None:
     trained(registry, tmp_path, BALANCED, "trainer.precision=bf16-true")
     assert {steps.dtype for steps in biases(tmp_path)} == {torch.int64}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "trainer.max_steps=3",
+        "freeze=body.layers.0",
+        pytest.param("trainer.devices=2 trainer.accelerator=cpu trainer.strategy=fsdp", marks=pytest.mark.thorough),
+    ],
+)
+def test_vectors_along_the_stream_have_length_1_after_a_step(option: str, registry: Registry, tmp_path: Path) -> None:
+    result = trained(registry, tmp_path, "placement=ngpt", "position=rope", *option.split())
+    for path, weight in paribus.load(tmp_path).state_dict().items():
+        if weight.ndim == 2:
+            lengths = weight.norm(dim=0 if path.endswith((".o.weight", ".outer.weight")) else 1)
+            is_trained = not (option.startswith("freeze") and path.startswith("body.layers.0"))
+            assert torch.allclose(lengths, torch.ones(()), rtol=1e-5, atol=0) == is_trained, path
+    assert result["certificate"]["changed_tensors"] == []
