@@ -262,12 +262,10 @@ class SpecBuilder:
                 layers.append(layers[source])
                 wiring.append(wiring[source])
                 continue
-            position = self._layer_position(spec["position"], shared, source, self.shape(part, source))
+            position = self._layer_position(spec, shared, source, self.shape(part, source))
             cross = None
             if part.cross:
-                cross = self._layer_position(
-                    self._cross(spec)["position"], cross_positions, source, self.cross_shape(part, source)
-                )
+                cross = self._layer_position(self._cross(spec), cross_positions, source, self.cross_shape(part, source))
             layers.append(self._layer(spec, part, source, position, cross))
             wiring.append((position, cross))
         _check_streams([layer.placement for layer in layers], part)
@@ -310,12 +308,18 @@ class SpecBuilder:
             positions.append(position)
         return positions
 
-    def _layer_position(self, node: Any, shared: Sequence[Position], index: int, shape: Shape) -> Position:
-        """Return the position of one layer: that of the stack, or one that belongs to the layer."""
+    def _layer_position(self, spec: Spec, shared: Sequence[Position], index: int, shape: Shape) -> Position:
+        """Return the position of one layer: that of the stack, one of the layer, or none for an attention that reads
+        none.
+        """
         position = shared[index % len(shared)]
+        attention = self.classes.get("attention", component_of_layer(spec["attention"], index)["name"])
+        assert issubclass(attention, Attention)
+        if {*position.traits["hooks"]} - {"embed"} and not attention.traits.get("position_hooks"):
+            return make(self.classes, "position", {"name": NO_POSITION}, shape, kind=Position)
         if position.traits["owner"] == "stack":
             return position
-        return make(self.classes, "position", component_of_layer(node, index), shape, kind=Position)
+        return make(self.classes, "position", component_of_layer(spec["position"], index), shape, kind=Position)
 
     def _cross(self, spec: Spec) -> Mapping[str, Any]:
         cross: Mapping[str, Any] = spec.get("cross") or {}

@@ -30,6 +30,7 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
     A warning says if a training step needs more memory than is free.
     """
     from paribus.specs import resolved, spec_hash
+    from paribus.specs.attention_rules import partly_read_positions
 
     if "=" not in spec and _is_study(session, spec):
         return _study(session, spec, overrides, as_json)
@@ -43,6 +44,8 @@ def verb(session: Session, spec: str, overrides: tuple[str, ...], as_json: bool)
         out_versioned({**document, "hash": spec_hash(resolved_spec), "spec": resolved_spec})
         return EXIT_OK
     out(f"# {spec_hash(resolved_spec)}")
+    for text in partly_read_positions(resolved_spec, session.index()):
+        out(f"# position {text}; the other layers read none")
     out(_yaml(resolved_spec).rstrip())
     for warning in warnings:
         note(f"! {warning}")

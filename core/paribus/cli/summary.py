@@ -100,6 +100,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
     from paribus.assembly.cost import model_cost
     from paribus.models.assemble import meta_model
     from paribus.specs import resolved
+    from paribus.specs.attention_rules import partly_read_positions
 
     source, words = parse_source(spec, overrides)
     plain = resolved(source, *words, registry=registry)
@@ -117,6 +118,7 @@ def _summary(registry: Registry, spec: str, overrides: tuple[str, ...]) -> dict[
         "cache_bytes_per_token": counted.cache_bytes_per_token(BYTES),
         "length": length,
         "kernels": kernels,
+        "partly_read_positions": list(partly_read_positions(plain, registry.index)),
         "float32": _float32_reasons(plain, model, registry),
         "teacher": _teacher(plain, registry),
         "frozen_parameters": _frozen(plain, model),
@@ -225,6 +227,7 @@ def _lines(left_summary: Mapping[str, Any], right_summary: Mapping[str, Any] | N
         lines += [*_optimizer_table(side, summary), ""]
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):
         lines += [f"kernel of {path}{side}: {', '.join(names)}" for path, names in summary["kernels"].items()]
+        lines += [f"position{side} is read in part: {text}" for text in summary["partly_read_positions"]]
         for name, reason in summary["float32"].items():
             lines += wrapped(f"{name}{side} computes in float32: {reason}")
     for side, summary in zip(SIDES if right_summary is not None else ("",), summaries, strict=True):

@@ -19,6 +19,7 @@ from paribus.planning.tuning import score_of
 from paribus.program.input_files import doubtful_options, unidentified_program
 from paribus.registry import Index, LazyRegistry, Registry, error_from, with_plugins
 from paribus.registry.component_index import NAME
+from paribus.specs.attention_rules import partly_read_positions, positions_of
 from paribus.specs.named_plugins import files_of_starts, files_of_study, place_files, recorded_files
 from paribus.specs.program_spec import PROGRAM
 from paribus.specs.resolve import index_of
@@ -28,6 +29,7 @@ from paribus.storage.atomic import cache_folder, digest_json, read_json
 from paribus.storage.saved_model import TRIAL, recorded_plugins
 from paribus.storage.store import STORE, Store, Trial
 from paribus.studies.budgets import FlopsPerStep
+from paribus.studies.designs import BASELINE
 from paribus.studies.study import Study, default_name, locate_study, read_study
 
 if TYPE_CHECKING:
@@ -81,10 +83,27 @@ class PlannedStudy:
         return self.plan.study.name
 
     def warnings(self) -> list[str]:
-        """Return a warning for each component whose identity does not cover all that its output depends on."""
+        """Return a warning for each component whose identity does not cover all that its output depends on, and for
+        each variant that reads its position in other layers than the baseline.
+        """
         if self.plan.study.program is not None:
             return [*self._program_warnings(self.plan.study.program)] if self.plan.trials else []
-        return list(unidentified((name for trial in self.plan.trials for name in trial.components), self.index))
+        unknown = unidentified((name for trial in self.plan.trials for name in trial.components), self.index)
+        return [*unknown, *self._position_warnings()]
+
+    def _position_warnings(self) -> Iterator[str]:
+        """Yield a warning for each variant of which other layers read the position than of the baseline."""
+        specs: dict[str, Mapping[str, Any]] = {}
+        for trial in self.plan.trials:
+            specs.setdefault(trial.variant, trial.spec)
+        for variant, spec in specs.items():
+            base = specs.get(BASELINE, spec)
+            if positions_of(spec) != positions_of(base):
+                continue  # the study varies the position itself
+            texts, base_texts = (list(partly_read_positions(each, self.index)) for each in (spec, base))
+            if texts != base_texts:
+                where = "; ".join(texts) or "in all layers"
+                yield f"{variant} reads the position in other layers than {BASELINE}: {where}"
 
     def _program_warnings(self, program: Mapping[str, Any]) -> Iterator[str]:
         """Yield warnings of a program: no file is known, or its options look misspelt."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from paribus.errors import join_names
-from paribus.registry import Entry
+from paribus.registry import Entry, Index
 from paribus.specs.data_rules import PADDED
 from paribus.specs.spec_view import AttentionPair, SpecView, Violation
 
@@ -20,27 +20,67 @@ _VERBS: Final = {
 
 
 def position_fits(facts: SpecView) -> Iterator[Violation]:
-    """Require that an attention supports everything that its position does."""
+    """Require that an attention supports everything that its position does, or reads none beside one that does."""
     for stack in facts.stacks:
-        for mixing in stack.self_attention:
-            yield from _unasked(facts, mixing, crossing=False)
-        for mixing in stack.cross_attention:
-            yield from _unasked(facts, mixing, crossing=True)
+        for mixings, crossing in ((stack.self_attention, False), (stack.cross_attention, True)):
+            missing = [(mixing, _unsupported_hooks(mixing, crossing=crossing)) for mixing in mixings]
+            read = {mixing.position.keys for mixing, hooks in missing if mixing.position is not None and not hooks}
+            for mixing, hooks in missing:
+                beside = mixing.position is not None and mixing.position.keys in read
+                if hooks and not (beside and reads_no_position(mixing.attention.entry)):
+                    yield _unread(facts, mixing, hooks, crossing=crossing)
 
 
-def _unasked(facts: SpecView, mixing: AttentionPair, *, crossing: bool) -> Iterator[Violation]:
+def reads_no_position(attention: Entry) -> bool:
+    """Return whether an attention calls no hook of a position."""
+    return not attention.traits.get("position_hooks")
+
+
+def partly_read_positions(spec: Mapping[str, Any], index: Index) -> Iterator[str]:
+    """Yield each position of a resolved spec that some layers of its stack do not read, with the layers that do."""
+    for part in index.entries["topology"][spec["topology"]["name"]].parts:
+        own = {**spec, **((spec.get("parts") or {}).get(part.name) or {})}
+        layers = {**spec["dims"], **own["dims"]}["layers"]
+        attentions, positions = (
+            [index.find(slot, node["name"]) for node in _nodes(own.get(slot))] for slot in ("attention", "position")
+        )
+        for place, position in enumerate(positions if attentions else ()):
+            named = range(place, layers, len(positions))
+            read = [layer + 1 for layer in named if not reads_no_position(attentions[layer % len(attentions)])]
+            if len(read) < len(named) and {*_required_hooks(position)} - {"embed"}:
+                noun = "layer" if len(read) == 1 else "layers"
+                yield f"{position.name} in {noun} {', '.join(map(str, read))} of {layers} of the {part.name}"
+
+
+def positions_of(spec: Mapping[str, Any]) -> list[Any]:
+    """Return the positions that a resolved spec names: for all stacks, then for each part with its own."""
+    return [spec.get("position"), *(own.get("position") for own in (spec.get("parts") or {}).values())]
+
+
+def _nodes(value: Any) -> Sequence[Mapping[str, Any]]:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _unsupported_hooks(mixing: AttentionPair, *, crossing: bool) -> list[str]:
+    if mixing.position is None:
+        return []
+    supported = _supported_hooks(mixing, crossing=crossing)
+    return [hook for hook in _required_hooks(mixing.position.entry) if hook not in supported]
+
+
+def _supported_hooks(mixing: AttentionPair, *, crossing: bool) -> set[str]:
+    return {*mixing.attention.list_trait("position_hooks"), *([] if crossing else ["embed"])}
+
+
+def _unread(facts: SpecView, mixing: AttentionPair, hooks: list[str], *, crossing: bool) -> Violation:
     attention, position = mixing
-    if position is None:
-        return
-    supported = {*attention.list_trait("position_hooks"), *([] if crossing else ["embed"])}
-    unsupported = [moment for moment in _required_hooks(position.entry) if moment not in supported]
-    if not unsupported:
-        return
-    action = " and ".join(_VERBS.get(moment, moment) for moment in unsupported)
+    assert position is not None, "no position has no hooks"
+    supported = _supported_hooks(mixing, crossing=crossing)
+    action = " and ".join(_VERBS.get(hook, hook) for hook in hooks)
     owner = f"the cross-{attention}" if crossing else f"{attention}"
     consequence = "it would have no effect" if attention.has_trait("weights") else "it would be ignored"
     fitting = [entry.name for entry in facts.entries("position") if {*_required_hooks(entry)} <= supported]
-    yield Violation(
+    return Violation(
         "does-not-fit",
         position.keys,
         f"{position} {action}, which {owner} does not support, so {consequence}",

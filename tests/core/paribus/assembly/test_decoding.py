@@ -12,6 +12,8 @@ from torch import Tensor
 from paribus import PADDING, DataError, Stream, memory_of
 from paribus.models.lightning_module import Model
 
+Assemble = Callable[..., Model]
+Shake = Callable[[Model], Model]
 Hidden = Callable[..., Tensor]
 ROWS = 16
 TOKENS = torch.stack([torch.arange(15, 15 + ROWS), torch.arange(39, 39 - ROWS, -1)])
@@ -33,6 +35,24 @@ def test_decoding_in_any_chunks_equals_one_pass(cuts: list[int], causal: Model) 
         steps = [causal(TOKENS[:, a:b], states, **source_of(causal))[0] for a, b in pairwise(cuts)]
     assert none is None
     same(torch.cat(steps, dim=1), expected)
+
+
+HYBRID = ("gpt-tiny", "attention=[gated-delta, mha]", "position=rope")
+
+
+def test_layers_with_and_without_a_position_decode_as_one_pass(assemble: Assemble, shake: Shake) -> None:
+    model = shake(assemble(*HYBRID))
+    test_decoding_in_any_chunks_equals_one_pass(CUTS["uneven"], model)
+
+
+def test_layers_with_and_without_a_position_keep_documents_apart(
+    assemble: Assemble, shake: Shake, hidden: Hidden
+) -> None:
+    model = shake(assemble(*HYBRID))
+    documents = torch.arange(2).repeat_interleave(ROWS).unsqueeze(0)
+    positions = torch.arange(ROWS).repeat(2).unsqueeze(0)
+    packed = hidden(model, Stream(TOKENS.flatten().unsqueeze(0), documents, positions))
+    same(packed.view(2, ROWS, -1), hidden(model, Stream(TOKENS)))
 
 
 def test_a_source_is_encoded_once(crossing: Model) -> None:

@@ -32,6 +32,10 @@ SAME = {
         ["position=[none, sinusoidal]"],
         ["position=sinusoidal"],
     ),
+    "a layer that reads no position has none": (
+        ["attention=[uniform, mha]", "position=shaw"],
+        ["attention=[uniform, mha]", "position=[none, shaw]"],
+    ),
     "a cycle of the same": (["attention=[mqa, mqa]"], ["attention=mqa"]),
     "all of each head is turned": (["position=rope", "position.fraction=1"], ["position=rope"]),
 }

@@ -130,6 +130,19 @@ def test_all_variants_of_a_study_are_checked_and_listed(cli: Cli) -> None:
     assert cli("check", "quickstart").out.startswith("# study quickstart: 5 variants, 50 trials\n")
 
 
+def test_an_attention_that_supports_a_part_of_a_position_is_refused_beside_others(cli: Cli) -> None:
+    words = ("attention=[mha, additive]", "position=rope", "--json")
+    (problem,) = json.loads(cli("check", "gpt-tiny", *words).out)["problems"]
+    assert (problem["code"], problem["path"]) == ("does-not-fit", "position")
+
+
+def test_a_variant_that_reads_its_position_in_other_layers_is_a_warning(cli: Cli) -> None:
+    study = STUDY.replace("gpt-tiny", "{preset: gpt-tiny, position: rope}").replace("position: [rope]", "seed: [1]")
+    Path("mine.yaml").write_text(study.replace("mqa", "[gated-delta, mha]").replace(", seed: [1]", ""))
+    warnings = json.loads(cli("check", "mine.yaml", "--json").out)["warnings"]
+    assert [warning.endswith("than baseline: rope in layer 2 of 2 of the decoder") for warning in warnings] == [True]
+
+
 def test_problems_of_a_study_are_reported_as_of_a_study(cli: Cli) -> None:
     Path("mine.yaml").write_text(STUDY.replace("mqa", "mqaa"))
     result = cli("check", "mine.yaml")

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from paribus.registry import Index
+from paribus.specs import resolved
+from paribus.specs.attention_rules import partly_read_positions
 from paribus.specs.resolve import RULES
 
 ErrorText = Callable[..., str]
@@ -40,7 +43,6 @@ def test_the_docstring_of_every_rule_is_one_sentence(rule: Callable[..., object]
         ),
         ("base", ["position=shaw"], "position `shaw` adds to the values, which attention `mha` does"),
         ("base", ["position=xl"], "position `xl` reads queries and keys, which attention `mha` does"),
-        ("base", ["attention=[mha, fourier]"], "which attention `fourier` does"),
         (
             "gpt",
             ["attention=fourier", "position=none"],
@@ -227,6 +229,7 @@ def test_an_invalid_combination_is_refused_with_the_reason_and_the_valid_values(
     ("base", "overrides"),
     [
         ("base", ["attention=fourier", "position=learned"]),
+        ("base", ["attention=[fourier, mha]"]),
         ("base", ["attention=short", "position=none", "objective=nsp"]),
         ("base", ["attention=[mha, window]", "attention.1.window=3"]),
         ("base", ["objective=[mlm, nsp]", "embedding.segments=2", "data.documents=apart"]),
@@ -256,6 +259,15 @@ def test_a_valid_combination_is_accepted(error_text: ErrorText, base: str, overr
 def test_only_components_of_the_same_layer_are_compared(error_text: ErrorText) -> None:
     assert error_text("base", "attention=[mha, fourier]", "position=[rope, none]") == ""
     assert "does not support" in error_text("base", "attention=[mha, fourier]", "position=[none, rope]")
+
+
+def test_layers_that_read_a_position_are_named(index: Index) -> None:
+    def read(*overrides: str) -> list[str]:
+        return list(partly_read_positions(resolved("base", *overrides, registry=index), index))
+
+    assert read("attention=[fourier, mha]", "dims.layers=4") == ["rope in layers 2, 4 of 4 of the encoder"]
+    assert not read("attention=[fourier, mha]", "position=learned")
+    assert not read("attention=[fourier, mha]", "position=[none, rope]")
 
 
 def test_rules_are_checked_in_spite_of_other_mistakes(error_text: ErrorText) -> None:
