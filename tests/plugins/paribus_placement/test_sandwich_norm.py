@@ -45,6 +45,22 @@ def test_it_has_the_norms_of_pre_norm_and_as_many_after(shape: Shape) -> None:
     assert SandwichNorm.traits["final_norm"] is True
 
 
+def test_matches_a_layer_of_olmo_2_without_norms_of_inputs(randomise: Randomise, x: Tensor) -> None:
+    from transformers.models.olmo2.modeling_olmo2 import Olmo2Config, Olmo2DecoderLayer
+
+    config = Olmo2Config(hidden_size=8, num_attention_heads=2, intermediate_size=16, rms_norm_eps=1e-6)
+    reference = Olmo2DecoderLayer(config, 0).double()
+    reference.self_attn.forward = lambda hidden_states, **_: (hidden_states.roll(1, -1) * 2, None)
+    plain = Shape(width=8, heads=2, head_width=4, length=16, vocabulary=11, layers=2)
+    actual = randomise(SandwichNorm(plain, lambda: RootMeanSquareNorm(8), inputs=False))
+    twins = {"attention": reference.post_attention_layernorm, "feedforward": reference.post_feedforward_layernorm}
+    assert set(actual.state_dict()) == {f"behind.{name}.weight" for name in twins}
+    for name, hf_module in twins.items():
+        hf_module.weight.data = actual.get_parameter(f"behind.{name}.weight").data
+    y = actual(x, {"attention": lambda h: h.roll(1, -1) * 2, "feedforward": reference.mlp})
+    torch.testing.assert_close(y, reference(x, position_embeddings=None).double(), atol=1e-5, rtol=1e-5)
+
+
 def test_matches_a_layer_of_gemma_2(randomise: Randomise, x: Tensor) -> None:
     from transformers.models.gemma2.modeling_gemma2 import Gemma2Config, Gemma2DecoderLayer
 

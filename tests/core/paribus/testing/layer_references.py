@@ -171,16 +171,16 @@ def pre_norm(module: Any, x: Tensor, sublayers: Sublayers, options: Options, sha
     return x
 
 
-def sandwich_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
-    """Ding et al. 2021, figure 3b."""
+def sandwich_norm(module: Any, x: Tensor, sublayers: Sublayers, options: Mapping[str, Any]) -> Any:
+    """Ding et al. 2021, figure 3b; OLMo Team 2025, equations 1 and 2, without the norms of inputs."""
     for name, sublayer in sublayers.items():
-        x = x + module.behind[name](sublayer(module.norms[name](x)))
+        x = x + module.behind[name](sublayer(module.norms[name](x) if options["inputs"] else x))
     return x
 
 
 def peripheral_norm(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
     """Kim et al. 2025, equation 3, and its norm of the embeddings."""
-    return sandwich_norm(module, module.entry(x) if shape.layer == 0 else x, sublayers)
+    return sandwich_norm(module, module.entry(x) if shape.layer == 0 else x, sublayers, {"inputs": True})
 
 
 def deep_norm(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
