@@ -52,6 +52,8 @@ CHANGES = (
 LARGER = {
     "bytenet-tiny": ("dims.layers=5",),
     "kimi-linear-tiny": ("dims.layers=4",),
+    "qwen3-next-tiny": ("dims.layers=4",),
+    "olmo3-tiny": ("dims.layers=4",),
 }  # one for each of their attentions
 
 
