@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from paribus import Position, hookimpl, registered
+from paribus_position.contextual import Contextual as cope
 from paribus_position.disentangled import Disentangled as disentangled
 from paribus_position.extrapolatable import Extrapolatable as xpos
 from paribus_position.functional_interpolation import FunctionalInterpolation as fire

@@ -35,5 +35,5 @@ class Eager:
         mixed = weights @ repeat_heads(v, q.shape[1])
         if content is None or content.mix is None:
             return mixed
-        extra = content.mix(weights, all_pairs(q, k, plan, content))
+        extra = content.mix(weights, all_pairs(q, k, plan, content, plan.kernel_data.seen))
         return mixed if extra is None else mixed + extra

@@ -28,6 +28,7 @@ class MaskPlan(NamedTuple):
     causal: bool = False
     mask: Tensor | None = None  # (B|1, H|1, T, S), added to the scores: -inf where a key is not visible
     last: int | None = None  # number of last keys that are used; None: all
+    visible: Tensor | None = None  # (B|1, 1, T, S) bool, for a bias that reads content
 
 
 @final
@@ -47,7 +48,8 @@ class Sdpa:
             or request.bias == "content"
             or not visibility.is_contiguous
         ):
-            return MaskPlan(mask=additive_mask(dense_plan(plan, bias, heads, like), like.dtype))
+            dense = dense_plan(plan, bias, heads, like)
+            return MaskPlan(mask=additive_mask(dense, like.dtype), visible=dense.seen)
         if visibility.causal and plan.q.positions.shape[-1] == 1:  # the last token sees a span of last keys
             last_keys = visibility.span(keys)
             plan = plan._replace(
@@ -69,7 +71,7 @@ class Sdpa:
         if mask_plan.last is not None:
             k, v = k[:, :, -mask_plan.last :], v[:, :, -mask_plan.last :]
         if content is not None and content.bias is not None:
-            bias = content.bias(all_pairs(q, k, plan, content))
+            bias = content.bias(all_pairs(q, k, plan, content, mask_plan.visible))
             mask = bias if mask is None else bias + mask
         if content is not None and content.sinks is not None:
             k, v, mask = with_sinks(k, v, mask, content.sinks, q.shape[2])

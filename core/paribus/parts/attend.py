@@ -55,7 +55,7 @@ def dense_plan(plan: AttentionPlan, bias: Callable[[Pair], Tensor] | None, heads
     return DensePlan(visibility_mask(plan.request.visibility, plan.q, plan.k, window_by_index=by_row), position_bias)
 
 
-def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) -> Pair:
+def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring, visible: Tensor | None) -> Pair:
     """Return all queries and keys as a pair, the input of a position's bias or mix."""
     return Pair(
         q,
@@ -69,6 +69,7 @@ def all_pairs(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerScoring) 
         content.position_part,
         plan.q.segments,
         plan.k.segments,
+        visible,
     )
 
 
@@ -81,7 +82,7 @@ def attention_weights(q: Tensor, k: Tensor, plan: AttentionPlan, content: LayerS
     if dense.bias is not None:
         scores = scores + dense.bias
     if content is not None and content.bias is not None:
-        scores = scores + content.bias(all_pairs(q, k, plan, content))
+        scores = scores + content.bias(all_pairs(q, k, plan, content, dense.seen))
     if plan.soft_cap is not None:
         scores = plan.soft_cap * torch.tanh(scores / plan.soft_cap)
     if scoring.map_scores is not None:

@@ -56,6 +56,9 @@ class Pair(NamedTuple):
     position_part: nn.Module | None = None  # what the layer has of the position for itself
     q_segments: Tensor | None = None  # (B, T), if the bias reads content; None: one segment
     k_segments: Tensor | None = None  # (B, S), of the keys
+    visible: Tensor | None = (
+        None  # (B|1, 1, T, S) bool, keys that each query sees, if the bias reads content; None: all
+    )
 
 
 def scaled_dot_product(q: Tensor, k: Tensor, scale: float) -> Tensor:

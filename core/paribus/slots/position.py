@@ -66,7 +66,10 @@ class Position(Component, nn.Module, ABC):
         return x
 
     def bias(self, pair: Pair) -> Tensor:
-        """Return the score term, (B|1, H, T, S), for all pairs or one block of them."""
+        """Return the score term, (B|1, H, T, S), for all pairs or one block of them.
+
+        A bias that reads content receives all keys of its queries, and in `pair.visible` which of them each one sees.
+        """
         raise NotImplementedError  # called only if the traits declare a bias
 
     def mix(self, weights: Tensor, pair: Pair) -> Tensor | None:

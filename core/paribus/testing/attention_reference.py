@@ -227,10 +227,12 @@ def _compared_scores(
     scores = position.rotate(q, tables, "query") @ position.rotate(k, tables, "key").transpose(-1, -2)
     project: Any = getattr(layer.attention, "heads", attend)
     part = attend._part[0] if attend._part else None
-    pair = Pair(q, k, positions, positions, scale, heads, project.project, torch.float64, part, segments, segments)
+    causal = attend.visibility.causal
+    visible = torch.ones(1, 1, len(indices), len(indices), dtype=torch.bool).tril() if causal else None
+    shared = (scale, heads, project.project, torch.float64, part, segments, segments, visible)
+    pair = Pair(q, k, positions, positions, *shared)
     if "bias" in traits["hooks"]:
         scores = scores + position.bias(pair) / scale
-    causal = attend.visibility.causal
     weights = noise("weights", 1, heads, len(indices), len(indices)).softmax(-1)
     weights = weights.tril() if causal else weights
     functions = {pair: bind(reference, segments=pair) for pair in product(SEGMENTS, SEGMENTS)}
@@ -239,6 +241,7 @@ def _compared_scores(
             mixed: Any = 0.0
             for column, j in enumerate(indices[: row + 1] if causal else indices):
                 function = functions[SEGMENTS[row], SEGMENTS[column]]
+                function = bind(function, keys=k[0, head, : row + 1 if causal else None], scale=scale)
                 expected = function(position, q[0, head, row], k[0, head, column], i, j, head)
                 score, vector = expected if isinstance(expected, tuple) else (expected, None)
                 yield f"the score of positions {i} and {j} in head {head}", scores[0, head, row, column], score

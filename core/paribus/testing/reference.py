@@ -34,6 +34,7 @@ A function receives further arguments if it has parameters of these names:
 - `inputs`, of an attention that needs them: the embedded tokens of its queries and of its keys, (T, D) and (S, D).
 - `layer`, of a position: the layer; its `attention` has the projections, its `position` what it has for itself.
 - `segments`, of a position: the segments of the query and of the key.
+- `keys`, of a position: the keys that the query sees, (S, K), from the first; `scale`: the factor of the scores.
 - `initial`: True if no parameter was changed since its initialisation. The component is then compared twice.
 - `shape`: the `Shape` of the stack, of a placement; its `layer` is the index of the layer.
 - `factors`, of an optimizer: the learning rate of each step, relative to that of its options; else all are 1.

@@ -277,7 +277,9 @@ def test_a_kernel_equals_eager_with_a_content_bias(
         assert pair.q is not None
         assert pair.k is not None
         assert pair.k.shape == pair.q.shape  # as many heads as queries, also with shared heads
-        return (pair.q.sum(-1).unsqueeze(-1) * pair.k.prod(-1).unsqueeze(-2)) * pair.scale
+        assert pair.visible is not None or sight == Visibility()
+        counts = 1 if pair.visible is None else pair.visible.cumsum(-1)
+        return (pair.q.sum(-1).unsqueeze(-1) * pair.k.prod(-1).unsqueeze(-2)) * pair.scale * counts
 
     content = LayerScoring(bias, lambda table: (table, table))
     for kind in ("plain", "right", "nothing"):

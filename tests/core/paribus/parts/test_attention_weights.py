@@ -59,10 +59,10 @@ def test_a_pair_has_as_many_key_heads_as_query_heads() -> None:
     plan = plan_of(KernelRequest(Visibility()), torch.arange(3).unsqueeze(0))
     q, k = torch.randn(1, 4, 3, 2), torch.randn(1, 2, 3, 2)
     content = LayerScoring(None, lambda table: (table, table))
-    pair = all_pairs(q, k, plan, content)
+    pair = all_pairs(q, k, plan, content, None)
     assert pair.k is not None
     assert torch.equal(pair.k, k.repeat_interleave(2, 1))
     assert (pair.q, pair.heads, pair.project, pair.dtype) == (q, 4, content.project, torch.float32)
     part = torch.nn.Identity()
     assert pair.position_part is None
-    assert all_pairs(q, k, plan, content._replace(position_part=part)).position_part is part
+    assert all_pairs(q, k, plan, content._replace(position_part=part), None).position_part is part

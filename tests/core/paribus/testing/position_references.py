@@ -151,6 +151,26 @@ def shaw(
     return q @ (k + vectors.keys.weight[index]), value
 
 
+def cope(
+    module: Any,
+    q: Tensor,
+    k: Tensor,
+    i: int,
+    j: int,
+    head: int,
+    options: Options,
+    layer: Any,
+    keys: Tensor,
+    scale: float,
+) -> Any:
+    """q · k + q · e[p] / scale, with p the sum of the gates of the keys from j to i (Golovneva et al. 2024)."""
+    behind = next(index for index, key in enumerate(keys) if torch.equal(key, k))
+    count = min(sum(1 / (1 + math.exp(-scale * float(q @ key))) for key in keys[behind:]), options["positions"] - 1)
+    scores = layer.position.table.weight @ q
+    whole = math.floor(count)
+    return q @ k + ((1 - count + whole) * scores[whole] + (count - whole) * scores[math.ceil(count)]) / scale
+
+
 def transformer_xl(
     module: Any,
     q: Tensor,
@@ -206,6 +226,7 @@ def distance_index(distance: int, options: Options) -> Any:
 
 REFERENCES: dict[str, Callable[..., Any]] = {
     "position.alibi": alibi,
+    "position.cope": cope,
     "position.disentangled": disentangled,
     "position.fire": fire,
     "position.learned": learned,
