@@ -135,6 +135,8 @@ from .slots.family import Move as Move
 from .slots.family import Network as Network
 from .slots.feedforward import FeedForward as FeedForward
 from .slots.initialisation import Initialisation as Initialisation
+from .slots.initialisation import InitialisationTraits as InitialisationTraits
+from .slots.initialisation import OptimizerFactors as OptimizerFactors
 from .slots.initialisation import ParameterInfo as ParameterInfo
 from .slots.launcher import Job as Job
 from .slots.launcher import JobEnded as JobEnded

@@ -8,6 +8,7 @@ from paribus import Initialisation, hookimpl, registered
 from paribus_initialisation.by_role import ByRole as by_role
 from paribus_initialisation.gated_linear_unit import GatedLinearUnit as gated
 from paribus_initialisation.gpt2 import Gpt2 as gpt2
+from paribus_initialisation.maximal_update import MaximalUpdate as mup
 from paribus_initialisation.normal import Normal as normal
 from paribus_initialisation.t5 import T5 as t5
 from paribus_initialisation.truncated import Truncated as truncated

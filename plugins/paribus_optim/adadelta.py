@@ -17,7 +17,7 @@ class Adadelta(Optimizer):
     A step is the root mean square of previous steps over that of gradients. RNNsearch used it.
     """
 
-    traits: ClassVar[OptimizerTraits] = {"sharded": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True, "adam_like": False}
 
     def __init__(
         self,

@@ -20,7 +20,10 @@ class Adafactor(Optimizer):
     1/√max(t, 10 000).
     """
 
-    traits: ClassVar[OptimizerTraits] = {"waits": True}  # for the size of each tensor, in torch's implementation
+    traits: ClassVar[OptimizerTraits] = {
+        "waits": True,  # for the size of each tensor, in torch's implementation
+        "adam_like": False,
+    }
 
     def __init__(
         self,

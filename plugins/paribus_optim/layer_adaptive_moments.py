@@ -20,7 +20,7 @@ class LayerAdaptiveMoments(Optimizer):
     Other tensors neither decay nor scale their steps, as in the authors' code, and take Adam's.
     """
 
-    traits: ClassVar[OptimizerTraits] = {"sharded": True}
+    traits: ClassVar[OptimizerTraits] = {"sharded": True, "adam_like": False}
 
     def __init__(
         self,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import torch
 from torch import Tensor
 
-from paribus import Optimizer, Range, TrainedTensor
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.mixed_rules import MixedRules, OtherTensors, mixed_groups
 from paribus_optim.newton_schulz import NewtonSchulz, orthogonal_momentum
 from paribus_optim.parameter_groups import decay_weights
@@ -23,6 +23,8 @@ class Muon(Optimizer):
     By default, its root mean square is that of AdamW's steps, "Muon is Scalable for LLM Training" (Liu et al. 2025), so
     that `lr` and `weight_decay` are those of AdamW, for all tensors. Only matrices decay.
     """
+
+    traits: ClassVar[OptimizerTraits] = {"adam_like": False}
 
     def __init__(
         self,

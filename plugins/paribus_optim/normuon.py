@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, final
+from typing import Annotated, Any, ClassVar, Final, final
 
 import torch
 from torch import Tensor
 
-from paribus import Optimizer, Range, TrainedTensor
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.mixed_rules import MixedRules, OtherTensors, mixed_groups
 from paribus_optim.newton_schulz import NewtonSchulz, orthogonal_momentum
 from paribus_optim.parameter_groups import decay_weights
@@ -25,6 +25,8 @@ class NorMuon(Optimizer):
     mean square over previous steps; then the step of the matrix gets a root mean square of 0.2, as AdamW's steps have,
     so that `lr` and `weight_decay` are those of AdamW, for all tensors. Only matrices decay.
     """
+
+    traits: ClassVar[OptimizerTraits] = {"adam_like": False}
 
     def __init__(
         self,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, final
+from typing import Annotated, ClassVar, final
 
 import torch
 
-from paribus import Optimizer, Range, TrainedTensor
+from paribus import Optimizer, OptimizerTraits, Range, TrainedTensor
 from paribus_optim.parameter_groups import decay_groups
 
 
@@ -17,6 +17,8 @@ class StochasticGradientDescent(Optimizer):
 
     "A Stochastic Approximation Method".
     """
+
+    traits: ClassVar[OptimizerTraits] = {"adam_like": False}
 
     def __init__(
         self,

@@ -31,7 +31,10 @@ REGISTERED = {
             "two-stream",
         },
     ),
-    "initialisation": ("paribus_initialisation", {"by-role", "gated", "normal", "gpt2", "xavier", "t5", "truncated"}),
+    "initialisation": (
+        "paribus_initialisation",
+        {"by-role", "gated", "mup", "normal", "gpt2", "xavier", "t5", "truncated"},
+    ),
     "optimizer": (
         "paribus_optim",
         {

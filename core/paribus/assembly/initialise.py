@@ -62,6 +62,7 @@ def parameter_info(root: nn.Module) -> dict[str, ParameterInfo]:
             gain=_gain(root, path, role),
             width=stack.shape.width if stack else 0,
             head_width=stack.shape.head_width if stack else 0,
+            bias_of=_matrix_role(path, owner, roles) if role == "bias" else None,
         )
     return described
 
@@ -108,6 +109,14 @@ def _default_role(path: str, owner: nn.Module, name: str, parameter: nn.Paramete
             valid=f'`roles = {{"{name}": "gain"}}` (starts at 1) or `"bias"` (starts at 0) on the class that owns it',
         )
     )
+
+
+def _matrix_role(path: str, owner: nn.Module, roles: Mapping[str, Role]) -> Role | None:
+    """Return the role of the matrix of a module whose bias is at `path`, or None if it has no matrix."""
+    weight = owner._parameters.get("weight")
+    if weight is None or weight.ndim < 2 or not path.endswith(".bias"):
+        return None
+    return roles.get(f"{path.removesuffix('bias')}weight", "weight")
 
 
 def _gain(root: nn.Module, path: str, role: Role) -> float:

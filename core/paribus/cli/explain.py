@@ -330,6 +330,10 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "example_kind": lambda value: f"forms examples as {value}" if value else "",
     "exact_gradients": lambda value: "" if value else "gradients are estimates",
     "exact_conversions": lambda value: "" if value else "weights are converted approximately",
+    "rate_factors": lambda value: (
+        "gives tensors learning rates of their own, for steps of Adam's size" if value else ""
+    ),
+    "adam_like": lambda value: "" if value else "steps have another size than Adam's",
     "waits": lambda value: "each step waits for values from the device" if value else "",
     "idle_steps": lambda value: "may waste its first or last step" if value else "",
     "stochastic": lambda value: "draws random numbers in training" if value else "",

@@ -179,34 +179,48 @@ def _optimizer_groups(spec: Mapping[str, Any], model: ModelParts, registry: Regi
 
     from paribus.assembly.components import make
     from paribus.assembly.freezing import untrained_parameters
-    from paribus.models.optimizer_schedule import trained_tensors
+    from paribus.models.optimizer_schedule import FACTORS, build_groups, trained_tensors
+    from paribus.slots.initialisation import Initialisation
     from paribus.slots.optimizer import Optimizer
 
     frozen = untrained_parameters(model, spec.get("freeze"))
     tensors = [each for each in trained_tensors(nn.ModuleDict(model.children())) if each.about.path not in frozen]
     roles = {id(tensor.parameter): tensor.about.role for tensor in tensors}
-    groups = make(registry, "optimizer", spec["optimizer"], kind=Optimizer).build(tensors).param_groups
-    return [
-        {
-            "rule": group.get("rule", spec["optimizer"]["name"]),
-            "roles": list(dict.fromkeys(roles[id(parameter)] for parameter in group["params"])),
-            "tensors": len(group["params"]),
-            "parameters": sum(parameter.numel() for parameter in group["params"]),
-            "lr": group["lr"],
-            "weight_decay": group.get("weight_decay", 0.0),
-        }
-        for group in groups
-        if group["params"]
-    ]
+    scheme = make(registry, "initialisation", spec["initialisation"], kind=Initialisation)
+    groups = build_groups(make(registry, "optimizer", spec["optimizer"], kind=Optimizer), tensors, scheme).param_groups
+    rows: dict[Any, dict[str, Any]] = {}
+    for place, group in enumerate(groups):
+        index, factor, *_ = group.get(FACTORS, (place, 1.0))
+        row = {"lr": group["lr"], "rate_factor": factor, "weight_decay": group.get("weight_decay", 0.0)}
+        rule = group.get("rule", spec["optimizer"]["name"])
+        same = rows.setdefault((index, *row.values()), {"rule": rule, "parameters": [], **row})  # but for eps
+        same["parameters"] += group["params"]
+    return [_optimizer_row(row, roles) for row in rows.values() if row["parameters"]]
+
+
+def _optimizer_row(row: Mapping[str, Any], roles: Mapping[int, str]) -> dict[str, Any]:
+    parameters = row["parameters"]
+    return {
+        "rule": row["rule"],
+        "roles": list(dict.fromkeys(roles[id(parameter)] for parameter in parameters)),
+        "tensors": len(parameters),
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "lr": row["lr"],
+        "rate_factor": row["rate_factor"],
+        "weight_decay": row["weight_decay"],
+    }
 
 
 def _optimizer_table(side: str, summary: Mapping[str, Any]) -> list[str]:
     """Return a row for each group of tensors with a rule, learning rate and weight decay of its own."""
-    rows = [[f"optimizer{side}", "tensors", "parameters", "lr", "decay", "roles"]]
+    has_factors = any(group["rate_factor"] != 1 for group in summary["optimizer"])
+    heads = ["tensors", "parameters", *(["factor"] if has_factors else []), "lr", "decay"]
+    rows = [[f"optimizer{side}", *heads, "roles"]]
     for group in summary["optimizer"]:
         numbers = [
             f"{group['tensors']:,}",
             f"{group['parameters']:,}",
+            *([f"{group['rate_factor']:g}"] if has_factors else []),
             f"{group['lr']:g}",
             f"{group['weight_decay']:g}",
         ]

@@ -20,14 +20,17 @@ from paribus.datamodule.data import VALIDATION, Data, share_of
 from paribus.hookspecs import SLOTS
 from paribus.models.evaluate import to_device
 from paribus.models.lightning_module import Model
+from paribus.models.optimizer_schedule import FACTORS
 from paribus.parts.batch import Batch
 from paribus.parts.random_draws import Draw
+from paribus.slots.initialisation import OptimizerFactors, ParameterInfo
 from paribus.storage.atomic import digest_json
 
 DIGEST_LENGTH = 16  # hexadecimal digits of a digest that is only compared for equality
 DIGESTED_EXAMPLES = 8  # validation examples in the digest
 MAX_DIGEST_FLOPS = 10**11  # of a forward pass; some seconds of one thread
 FEW_EXAMPLES = 2
+ROUNDED_DIGITS = 9  # of an option that is divided by a factor
 
 
 def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
@@ -43,13 +46,19 @@ def initial_tensors(model: Model) -> dict[str, dict[str, Any]]:
             "shape": list(info.shape),
             "origin": origin,
             "draws": digest_json([origin or model.seed, path, list(info.shape)])[:DIGEST_LENGTH],
-            "initialisation": digest_json([_scheme(model), info._replace(path="", shape=())])[:DIGEST_LENGTH],
+            "initialisation": digest_json([_scheme(model), _initialisation_inputs(info)])[:DIGEST_LENGTH],
             "value": tensor_digest(named[path])[:DIGEST_LENGTH],
             "signs": _signs(named[path]),
         }
     for path, buffer in model.named_buffers():
         tensors[path] = _buffer(model, path, buffer)
     return tensors
+
+
+def _initialisation_inputs(info: ParameterInfo) -> list[Any]:
+    """Return what the initial values of a parameter depend on, besides its draws; biases start at 0."""
+    *inputs, _ = info._replace(path="", shape=(), bias_of=None)
+    return inputs
 
 
 def _buffer(model: Model, path: str, buffer: Tensor) -> dict[str, Any]:
@@ -78,14 +87,37 @@ def _nodes(spec: Any, slot: str) -> Iterator[Any]:
 
 
 def optimizer_options(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """Return a digest of each parameter's optimizer options, without the learning rate, which changes."""
+    """Return a digest of each parameter's optimizer options, without the learning rate, which changes, and without the
+    factors of the initialisation, which depend on the width.
+    """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     digests: dict[str, str] = {}
     for group in optimizer.param_groups:
-        options = {key: str(value) for key, value in group.items() if key not in ("params", "lr")}
+        options = {key: str(value) for key, value in _unscaled(group).items() if key not in ("params", "lr")}
         digest = digest_json(options)[:DIGEST_LENGTH]
         digests |= {names[id(parameter)]: digest for parameter in group["params"] if id(parameter) in names}
     return digests
+
+
+def unscaled_rates(optimizer: torch.optim.Optimizer) -> list[str]:
+    """Return the learning rate of each group, without the factors of the initialisation."""
+    rates: dict[int, tuple[bool, str]] = {}  # by the group that an optimizer formed: whether it is exact, and the rate
+    for place, group in enumerate(optimizer.param_groups):
+        index, factor, *_ = group.get(FACTORS, (place, 1.0))
+        if index not in rates or (factor == 1.0 and not rates[index][0]):
+            rates[index] = factor == 1.0, str(_unscaled(group)["lr"])
+    return [rate for _, rate in rates.values()]
+
+
+def _unscaled(group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a group without the factors of the initialisation, up to rounding."""
+    plain = {key: value for key, value in group.items() if key != FACTORS}
+    if FACTORS in group:
+        factors = dict(zip(OptimizerFactors._fields, group[FACTORS][1:], strict=True))
+        for key, factor in {**factors, "initial_lr": factors["lr"]}.items():
+            if key in plain and factor != 1.0:
+                plain[key] = float(f"{plain[key] / factor:.{ROUNDED_DIGITS}g}")
+    return plain
 
 
 def _origin(model: Model, path: str) -> str:

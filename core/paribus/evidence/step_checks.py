@@ -12,7 +12,7 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 
 from paribus.assembly.components import Classes
 from paribus.datamodule.data import Data
-from paribus.evidence.digests import DIGEST_LENGTH, chain_digest
+from paribus.evidence.digests import DIGEST_LENGTH, chain_digest, unscaled_rates
 from paribus.evidence.leaks import Context
 from paribus.evidence.model_properties import broken_properties, trained_faults
 from paribus.evidence.objective_properties import example_faults
@@ -121,8 +121,7 @@ class StepChecks:
     def digest_rates(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Store a digest of the learning rates at this and all earlier checked steps."""
         previous = self.rates[max(self.rates, key=int)] if self.rates else ""
-        rates = [str(group["lr"]) for group in optimizer.param_groups]
-        self.rates[str(step)] = chain_digest(previous, " ".join(rates))[:DIGEST_LENGTH]
+        self.rates[str(step)] = chain_digest(previous, " ".join(unscaled_rates(optimizer)))[:DIGEST_LENGTH]
 
     def count_updates(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         """Count the updates of an optimizer from `step` on; those before it count as made if nothing counted them."""

@@ -149,6 +149,7 @@ def training_module(parts: ModelParts, spec: Spec, classes: Classes) -> Model:
     return Model(
         parts,
         spec=spec,
+        initialisation=make(classes, "initialisation", spec["initialisation"], kind=Initialisation),
         optimizer=make(classes, "optimizer", spec["optimizer"], kind=Optimizer),
         schedule=make(classes, "schedule", spec["schedule"], kind=Schedule),
         trained=trained,

@@ -28,7 +28,7 @@ from paribus.parts.context import Capture, States, merge_captures
 from paribus.parts.random_draws import Draw
 from paribus.parts.stack import Output
 from paribus.random_keys import key32
-from paribus.slots.initialisation import ParameterInfo
+from paribus.slots.initialisation import Initialisation, ParameterInfo
 from paribus.slots.objective import LossTerm, Objective
 from paribus.slots.optimizer import Optimizer
 from paribus.slots.schedule import Schedule
@@ -52,6 +52,7 @@ class Model(LightningModule):
         assembled: ModelParts,
         *,
         spec: Any,
+        initialisation: Initialisation,
         optimizer: Optimizer,
         schedule: Schedule,
         trained: Sequence[str],
@@ -74,6 +75,7 @@ class Model(LightningModule):
         self.steps = steps
         self.clock: TrainingClock | None = None  # set where the budget is a time
         self.completed_steps = 0  # before this fit, in a resumed run
+        self.initialisation = initialisation
         self.optimizer = optimizer
         self._schedule = schedule
         freeze = spec.get("freeze") or {}

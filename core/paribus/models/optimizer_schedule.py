@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, final
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from paribus.assembly.initialise import parameter_info
 from paribus.models.training_clock import SCHEDULE_STEPS, TrainingClock
+from paribus.slots.initialisation import Initialisation, OptimizerFactors
 from paribus.slots.optimizer import Optimizer, TrainedTensor
 from paribus.slots.schedule import Schedule
 
@@ -20,14 +21,47 @@ if TYPE_CHECKING:
 
 HALF: Final = (torch.bfloat16, torch.float16)
 WEIGHT: Final = "float32"  # the copy of a parameter, among its state
+FACTORS: Final = "factors"  # of a group, among its options
 
 
 def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer of a model's trainable parameters. Parameters in half precision are updated in float32."""
-    tensors = trained_tensors(model)
+    """Build the optimizer of a model's trainable parameters. Parameters in half precision are updated in float32.
+
+    The initialisation of the model may give tensors learning rates of their own.
+    """
+    tensors, scheme = trained_tensors(model), getattr(model, "initialisation", None)
     if any(tensor.parameter.dtype in HALF for tensor in tensors):
-        return Float32Updates(component, tensors)
-    return component.build(tensors)
+        return Float32Updates(component, tensors, scheme)
+    return build_groups(component, tensors, scheme)
+
+
+def build_groups(
+    component: Optimizer, tensors: Sequence[TrainedTensor], scheme: Initialisation | None
+) -> torch.optim.Optimizer:
+    """Build an optimizer, and split its groups by the factors that an initialisation has for their tensors.
+
+    A split group has `factors`: the index of the group that it is a part of, and its factors.
+    """
+    optimizer = component.build(tensors)
+    if scheme is None:
+        return optimizer
+    factors = {tensor.parameter: scheme.optimizer_factors(tensor.about) for tensor in tensors}
+    if set(factors.values()) - {OptimizerFactors()}:
+        groups = enumerate(optimizer.param_groups)
+        optimizer.param_groups = [part for index, group in groups for part in _split(index, group, factors)]
+    return optimizer
+
+
+def _split(
+    index: int, group: dict[str, Any], factors: Mapping[nn.Parameter, OptimizerFactors]
+) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a group, one for each value of the factors, in the order of their first parameters."""
+    parts: dict[OptimizerFactors, list[nn.Parameter]] = {}
+    for parameter in group["params"]:
+        parts.setdefault(factors[parameter], []).append(parameter)
+    for values, parameters in parts.items():
+        scaled = {key: group[key] * factor for key, factor in values._asdict().items() if key in group}
+        yield {**group, **scaled, "params": parameters, FACTORS: (index, *values)}
 
 
 def trained_tensors(model: nn.Module) -> list[TrainedTensor]:
@@ -58,9 +92,12 @@ class Float32Updates(torch.optim.Optimizer):
     factor of 0.999.
     """
 
-    def __init__(self, component: Optimizer, tensors: Sequence[TrainedTensor]) -> None:
+    def __init__(
+        self, component: Optimizer, tensors: Sequence[TrainedTensor], scheme: Initialisation | None = None
+    ) -> None:
         copies = {tensor.parameter: nn.Parameter(_unrounded(tensor.parameter.detach())) for tensor in tensors}
-        self.updates = component.build([replace(tensor, parameter=copies[tensor.parameter]) for tensor in tensors])
+        copied = [replace(tensor, parameter=copies[tensor.parameter]) for tensor in tensors]
+        self.updates = build_groups(component, copied, scheme)
         rounded = {copy: parameter for parameter, copy in copies.items()}
         groups = [
             {**group, "params": [rounded[copy] for copy in group["params"]]} for group in self.updates.param_groups

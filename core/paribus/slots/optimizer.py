@@ -21,6 +21,7 @@ class OptimizerTraits(Traits, total=False):
     """Traits of an optimizer."""
 
     sharded: bool  # works on parameters that are sharded over processes
+    adam_like: bool  # steps are as large as the rate, whatever the size of gradients and weights; default: True
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,8 @@ class TrainedTensor:
 class Optimizer(Component, ABC):
     """Optimizer: builds a `torch.optim.Optimizer`, whose groups may have rules of their own.
 
-    Weight decay applies to matrices only. The schedule multiplies the learning rate of each group.
+    Weight decay applies to matrices only. The schedule multiplies the learning rate of each group, and the engine
+    splits groups where an initialisation has factors, so a step reads the options of its group.
     """
 
     traits: ClassVar[OptimizerTraits] = {}

@@ -162,6 +162,7 @@ def check(
             *sharding_violations(index, resolved),
             *division_violations(resolved),
             *freezing_violations(resolved),
+            *training_rules.factor_violations(index, resolved),
         ):
             validator.add_error(*problem)
     if validator.problems:

@@ -286,3 +286,20 @@ def _difference(layers: object, *outside: object) -> int | None:
     if not isinstance(layers, int) or not all(isinstance(size, int) for size in outside):
         return None
     return layers - sum(size for size in outside if isinstance(size, int))
+
+
+def factor_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """Require steps of Adam's size, and a table of its own for scores, where an initialisation has rate factors."""
+    scheme, optimizer, embedding = (spec.get(slot) for slot in ("initialisation", "optimizer", "embedding"))
+    entry = index.entries["initialisation"].get(scheme["name"]) if isinstance(scheme, Mapping) else None
+    if entry is None or not entry.traits.get("rate_factors"):
+        return
+    steps = index.entries["optimizer"]
+    fitting = [each.name for each in steps.values() if each.traits.get("adam_like", True)]
+    if isinstance(optimizer, Mapping) and optimizer["name"] in steps and optimizer["name"] not in fitting:
+        message = f"initialisation `{entry.name}` has learning rates for steps of Adam's size, which the optimizer "
+        message += f"`{optimizer['name']}` does not take"
+        yield Violation("does-not-fit", ("optimizer",), message, join_names(fitting))
+    if isinstance(embedding, Mapping) and embedding.get("tie") is True:
+        message = f"initialisation `{entry.name}` has another learning rate for scores of tokens than for their table"
+        yield Violation("does-not-fit", ("embedding", "tie"), message, "false")

@@ -68,6 +68,17 @@ def test_the_rule_of_each_tensor_is_printed(capsys: pytest.CaptureFixture[str]) 
     assert "muon            12      98,304   0.02    0.2  query, key, value, residual, inner" in capsys.readouterr().out
 
 
+def test_the_rate_factor_of_each_tensor_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt-tiny", "embedding.tie=false", "initialisation={name: mup, base_width: 16, base_layers: 1}"]
+    groups = summary(capsys, *words)["optimizer"]
+    factors = {role: group["rate_factor"] for group in groups for role in group["roles"]}
+    assert factors == {"embedding": 1, "head": 1 / 4, "gain": 1, "bias": 1 / 2, "residual": 1 / 8} | dict.fromkeys(
+        ("query", "key", "value", "inner"), 1 / 4
+    )
+    assert main(["summary", *words]) == 0
+    assert "adamw            4      40,960   0.125  0.00025    0.8  residual" in capsys.readouterr().out
+
+
 @pytest.mark.thorough
 def test_the_lines_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     document = summary(capsys, "seq2seq-tiny")

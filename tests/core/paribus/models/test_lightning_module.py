@@ -37,6 +37,7 @@ LAYERS = {  # a layer of each kind, a row of each patch, and neither codes nor l
     "gpt-j-tiny": ("position.fraction=0.5",),
     "vit-tiny": ("dims.length=17",),
 }
+INNER = "body.layers.1.feedforward.inner"
 same = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 
 
@@ -252,6 +253,24 @@ def test_only_trained_matrices_have_weight_decay(assemble: Assemble) -> None:
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.01, 0.0)
     optimized = {id(parameter) for parameter in (*matrices["params"], *vectors["params"])}
     assert optimized == {id(parameter) for parameter in model.parameters()} - {id(frozen)}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_groups_are_split_by_the_factors_of_the_initialisation(assemble: Assemble, dtype: torch.dtype) -> None:
+    words = ("embedding.tie=false", "optimizer.lr=0.5", "trainer.max_steps=10", "schedule.warmup=0.2")
+    model = assemble("gpt-tiny", "initialisation={name: mup, base_width: 4}", *words).to(dtype)
+    names, wide = {id(each): path for path, each in model.named_parameters()}, model.spec["dims"]["width"] / 4
+    configured: Any = model.configure_optimizers()
+    optimizer = configured["optimizer"]
+    groups = {names[id(each)]: group for group in optimizer.param_groups for each in group["params"]}
+    assert groups.keys() == set(names.values())
+    inner, table, head = (groups[f"{path}.weight"] for path in (INNER, "embedding.tokens", "embedding.head"))
+    assert (table["lr"], inner["lr"], head["lr"]) == (0.25, 0.25 / wide, 0.25 / wide)  # the warmup halves them
+    assert inner["weight_decay"] == head["weight_decay"] == wide * table["weight_decay"] > 0
+    assert (table["eps"], inner["eps"], head["eps"]) == (1e-8 / wide, 1e-8 / wide, 1e-8)
+    if dtype == torch.bfloat16:  # the optimizer of copies in float32 has the same groups
+        rates = [group["initial_lr"] for group in optimizer.param_groups]
+        assert [group["lr"] for group in optimizer.updates.param_groups] == rates
 
 
 def test_hidden_matrices_are_those_of_stacks_without_tables_and_heads(assemble: Assemble) -> None:

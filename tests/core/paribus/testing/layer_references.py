@@ -402,6 +402,23 @@ def by_role(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
     return unit * std * about.gain
 
 
+def mup(scheme: Any, unit: Tensor, about: Any, options: Options) -> Any:
+    """Yang et al. 2022, table 3: 1/fan_in for hidden and 1/fan_in² for output weights; Dey et al. 2025, table 1."""
+    words = about.path.split(".")
+    wide = (about.width or unit.shape[-1]) / options["base_width"]
+    deep = about.layers / (options["base_layers"] or about.layers) if "layers" in words else 1
+    variance = 1.0
+    if about.role == "head":
+        variance = 1 / wide if unit.shape[0] == unit.shape[-1] else 1 / wide**2
+    elif "layers" in words and about.role not in ("embedding", "vector"):
+        variance = 1 / wide
+    if about.role == "residual":
+        variance /= deep**2
+    if about.role == "query" and options["base_head_width"]:
+        variance *= options["base_head_width"] / about.head_width
+    return unit * about.gain * options["std"] * math.sqrt(variance)
+
+
 def xavier(scheme: Any, unit: Tensor, about: Any) -> Any:
     """Glorot & Bengio 2010, equation 12; vectors of a table have a norm of about 1."""
     rows, columns = unit.shape if unit.ndim == 2 else (len(unit), len(unit))
@@ -586,6 +603,7 @@ REFERENCES: Mapping[str, Any] = {
     "initialisation.gpt2": gpt2,
     "initialisation.normal": normal,
     "initialisation.by-role": by_role,
+    "initialisation.mup": mup,
     "initialisation.t5": t5,
     "initialisation.truncated": truncated,
     "initialisation.unit": unit_vectors,
