@@ -186,7 +186,9 @@ def _spec_findings(pair: TrialPair) -> Iterator[Finding]:
     for entry in pair:
         for difference in differences(entry.trial["spec"], entry.spec):
             yield "failure", f"another spec: the spec of {entry.variant} differs from that of its trial: {difference}"
-        for key, expected in {**entry.overrides, **entry.budget_overrides}.items():
+        overrides = {**entry.overrides, **entry.budget_overrides}
+        for key, changed in overrides.items():
+            expected = _without_overridden(changed, key, overrides)
             value = get_path(entry.spec, key, MISSING)
             if value is MISSING and expected is not None:
                 yield "failure", f"ignored option: `{key}` is not in the resolved spec of {entry.variant}"
@@ -205,6 +207,14 @@ def _spec_findings(pair: TrialPair) -> Iterator[Finding]:
     if unplanned:
         suffix = f", and {len(unplanned) - 1} more" if len(unplanned) > 1 else ""
         yield "failure", f"another difference: the study did not vary this: {unplanned[0]}{suffix}"
+
+
+def _without_overridden(value: Any, path: str, overrides: Mapping[str, Any]) -> Any:
+    """Return the value that a study set, without the options that it also set by keys of their own, as a tuned one."""
+    if not isinstance(value, Mapping):
+        return value
+    inner = {key: f"{path}.{key}" for key in value}
+    return {key: _without_overridden(value[key], inner[key], overrides) for key in value if inner[key] not in overrides}
 
 
 def _tensor_findings(tensors: TensorComparison, hint: str = "") -> Iterator[Finding]:

@@ -160,6 +160,18 @@ def test_an_ignored_option_fails_the_certificate(make: Make, changes: Any, actua
     assert reason in certificate.failures[0]
 
 
+def test_a_tuned_option_takes_the_place_of_that_of_its_component(make: Make) -> None:
+    muon = {"name": "muon", "lr": 1e-3, "adamw": {"beta1": 0.9, "beta2": 0.95}}
+    tuned = {**muon, "lr": 0.02, "adamw": {"beta1": 0.8, "beta2": 0.95}}
+    variant = make("it", varied={"optimizer": tuned})
+    changes = {"optimizer": muon, "optimizer.lr": 0.02, "optimizer.adamw.beta1": 0.8}
+    certified = certify(make(), dataclasses.replace(variant, trial={**variant.trial, "changes": changes}))
+    assert certified.failures == ()
+    ignored = {**changes, "optimizer.lr": 0.04}
+    failed = certify(make(), dataclasses.replace(variant, trial={**variant.trial, "changes": ignored}))
+    assert failed.failures == ("ignored option: expected 0.04 for `optimizer.lr` in it, got 0.02",)
+
+
 def test_probed_options_are_reported(make: Make) -> None:
     """Changes of a variant are reverted one by one, to find those without an effect."""
     varied = {"attention": {"name": "gqa", "kv_heads": 2}, "norm": {"name": "rmsnorm", "eps": 1e-3}}
