@@ -33,6 +33,11 @@ class Canon(StreamPlacement):
     softmax attentions. The smear of modded-nanogpt is the case of `kernel: 2`. (B, T, D) -> (B, T, D).
     """
 
+    roles: ClassVar[Mapping[str, Role]] = {
+        "convolutions.attention.weight": "vector",
+        "convolutions.cross.weight": "vector",
+        "convolutions.feedforward.weight": "vector",
+    }
     traits: ClassVar[PlacementTraits] = {"final_norm": True, "mixes_tokens": True}
 
     def __init__(
@@ -52,7 +57,6 @@ class Canon(StreamPlacement):
                 for name in shape.sublayers
             }
         )
-        self.roles: Mapping[str, Role] = {f"convolutions.{name}.weight": "vector" for name in shape.sublayers}
 
     def begin(self, x: Tensor) -> Streams:
         return (x,)
@@ -67,7 +71,7 @@ class Canon(StreamPlacement):
     def end(self, streams: Streams) -> Tensor:
         return streams[-1]
 
-    def start(self, batch: int, like: Tensor) -> State:
+    def empty_state(self, batch: int, like: Tensor) -> State:
         return {name: tensor for each in self._each() for name, tensor in each.start(batch, like).items()}
 
     def cost(self, load: Load) -> Cost:

@@ -351,8 +351,8 @@ class Attend(nn.Module):
         channels = h.transpose(1, 2).flatten(2)
         convolution = self.convolutions[name]
         self._check_width(channels.shape[-1], cast("DepthwiseConvolution", convolution).width)
-        summed: Tensor = channels + convolution(channels, ctx)
-        return summed.unflatten(-1, (h.shape[1], h.shape[3])).transpose(1, 2)
+        summed: Tensor = (channels + convolution(channels, ctx)).unflatten(-1, (h.shape[1], h.shape[3]))
+        return summed.transpose(1, 2)
 
     def _mix_with_table(self, v: Tensor, ctx: Context) -> Tensor:
         """Return values mixed with the table's for each token, if there is one: half and half at the start."""
@@ -362,8 +362,8 @@ class Attend(nn.Module):
         if ctx.tokens is None:
             raise ValueError("expected token ids for scores.value_embedding, got inputs without ids")
         self._check_width(v.shape[1] * v.shape[3], self.value_table.embedding_dim)
-        table = self.value_table(ctx.tokens).to(v.dtype).unflatten(-1, (v.shape[1], v.shape[3])).transpose(1, 2)
-        return (0.5 + self.table_share) * v + (0.5 - self.table_share) * table
+        table: Tensor = self.value_table(ctx.tokens).to(v.dtype).unflatten(-1, (v.shape[1], v.shape[3]))
+        return (0.5 + self.table_share) * v + (0.5 - self.table_share) * table.transpose(1, 2)
 
     def _check_width(self, given: int, expected: int) -> None:
         if given != expected:

@@ -36,7 +36,7 @@ class Wiring(Protocol):
         self, streams: Streams, sublayers: Mapping[str, Callable[[Tensor], Tensor]], ctx: Context
     ) -> Streams: ...
     def end(self, streams: Streams) -> Tensor: ...
-    def start(self, batch: int, like: Tensor) -> State: ...
+    def empty_state(self, batch: int, like: Tensor) -> State: ...
     def cost(self, load: Load) -> Cost: ...
     def norm_cost(self, load: Load) -> Cost: ...
 
@@ -399,7 +399,7 @@ class Stack(Stage):
                     state["attention"].update(module.start(batch, like))
             if layer.crosses:
                 state["cross"] = {}
-            placed = {} if layer.placement is None else cast("Wiring", layer.placement).start(batch, like)
+            placed = {} if layer.placement is None else cast("Wiring", layer.placement).empty_state(batch, like)
             if placed:
                 state["placement"] = placed
             layers.append(state)
@@ -417,7 +417,8 @@ class Stack(Stage):
         yield ComponentCost(
             "position", tuple(part for part in positions if part is not None), sum(self._position_flops(layers, trains))
         )
-        norms = 0 if not self.normed else self.norm.cost(trains).flops
+        final_norm: Any = self.norm if self.normed else None
+        norms = 0 if final_norm is None else final_norm.cost(trains).flops
         for index, layer in enumerate(layers):
             if layer.placement is None:
                 continue

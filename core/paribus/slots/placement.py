@@ -55,7 +55,7 @@ class Placement(Component, nn.Module, ABC):
     def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         """Return the streams that the next layer reads.
 
-        `ctx` has the documents of the tokens, and the decoding state that `start` made.
+        `ctx` has the documents of the tokens, and the decoding state that `empty_state` made.
         """
         (x,) = streams
         return (self(x, sublayers),)
@@ -70,7 +70,7 @@ class Placement(Component, nn.Module, ABC):
         """Return the factor of the initial weights of parameters with this role (DeepNorm's beta)."""
         return 1.0
 
-    def start(self, batch: int, like: Tensor) -> State:
+    def empty_state(self, batch: int, like: Tensor) -> State:
         """Return an empty decoding state, for a placement that reads earlier tokens."""
         return {}
 
