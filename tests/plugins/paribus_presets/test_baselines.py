@@ -36,6 +36,7 @@ COMMANDS: Final = (
     "crammed-bert-tiny trainer.max_steps=400",
     "modernbert-tiny trainer.max_steps=400",
     "encoder-tiny trainer.max_steps=400",
+    "mdlm-tiny trainer.max_steps=400",
     "distilbert-tiny trainer.max_steps=400",
     "minilm-tiny trainer.max_steps=400",
     "tinybert-tiny trainer.max_steps=600",
