@@ -39,7 +39,7 @@ REGISTERED = {
         "paribus_optim",
         {
             *("adadelta", "adafactor", "adagrad", "adamw", "ademamix", "lamb", "lion", "muon", "normuon", "sgd"),
-            "stable-adamw",
+            *("soap", "stable-adamw"),
         },
     ),
     "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),

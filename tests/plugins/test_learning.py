@@ -81,6 +81,7 @@ def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable
         ("feedforward={name: moe, experts: 8, expert: {name: glu, expand: 0.5}, router: sigmoid, shared: glu}",),
         ("embedding.ngrams={longest: 3, rows: 100}",),
         ("norm={name: rmsnorm, zero_centred: true}",),
+        ("optimizer={name: soap, lr: 3e-3}",),
         ("initialisation={name: mup, base_width: 16, base_layers: 1}", "embedding.tie=false", "optimizer.lr=3e-3"),
     ],
     ids=" ".join,

@@ -102,6 +102,51 @@ def normuon_directions(gradients: Sequence[Tensor], options: Options) -> list[Te
     return directions
 
 
+def soap(
+    optimizer: Any,
+    weight: Tensor,
+    gradients: Sequence[Tensor],
+    options: Options,
+    factors: Sequence[float],
+    about: ParameterInfo,
+) -> Tensor:
+    """Algorithm 3 of Vyas et al. 2024 and algorithm 4, its power iteration; its first step is Adam's."""
+    options = {**options, "cautious_decay": False}
+    if about.role in ("embedding", "bias"):
+        return adamw_of_the_rest(weight, gradients, options, factors)
+    if weight.ndim > 2:
+        each = [soap(optimizer, *of, options, factors, about) for of in zip(weight, zip(*gradients, strict=True))]  # noqa: B905  one list of gradients a matrix
+        return torch.stack(each)
+    means, squares = torch.zeros_like(weight), torch.zeros_like(weight)
+    statistics = [(1 - options["beta2"]) * g for g in (gradients[0] @ gradients[0].T, gradients[0].T @ gradients[0])]
+    bases = [first_basis(s) if len(s) <= options["max_side"] else torch.eye(len(s)).to(s) for s in statistics]
+    for step, (gradient, factor) in enumerate(zip(gradients, factors, strict=True)):
+        direction = gradient / (gradient.abs() + options["eps"])
+        if step:
+            rotated = bases[0].T @ gradient @ bases[1]
+            means = options["beta1"] * means + (1 - options["beta1"]) * gradient
+            squares = options["beta2"] * squares + (1 - options["beta2"]) * rotated**2
+            root = (squares / (1 - options["beta2"] ** step)).sqrt() + options["eps"]
+            mean = bases[0].T @ means @ bases[1] / (1 - options["beta1"] ** step)
+            direction = bases[0] @ (mean / root) @ bases[1].T
+            for side, product in enumerate((gradient @ gradient.T, gradient.T @ gradient)):
+                statistics[side] = options["beta2"] * statistics[side] + (1 - options["beta2"]) * product
+                if step % options["frequency"] == 0 and len(product) <= options["max_side"]:
+                    turned = statistics[side] @ bases[side]
+                    order = (bases[side] * turned).sum(0).argsort(descending=True)
+                    squares = squares[order] if side == 0 else squares[:, order]
+                    bases[side] = torch.linalg.qr(turned[:, order]).Q
+        rate = factor * options["lr"]
+        weight = weight - rate * options["weight_decay"] * weight - rate * direction
+    return weight
+
+
+def first_basis(statistic: Tensor) -> Tensor:
+    """Return eigenvectors, by falling eigenvalues; a small ramp determines those of eigenvalues of 0."""
+    ramp = torch.linspace(0, 1e-6, len(statistic), dtype=statistic.dtype) * statistic.trace() / len(statistic)
+    return torch.linalg.eigh(statistic + torch.diag(ramp)).eigenvectors.flip(-1)
+
+
 def lion(
     optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Options, factors: Sequence[float]
 ) -> Tensor:
@@ -141,5 +186,6 @@ REFERENCES = {
     "optimizer.ademamix": ademamix,
     "optimizer.lion": lion,
     "optimizer.normuon": with_hidden_matrices(normuon_directions),
+    "optimizer.soap": soap,
     "optimizer.muon": with_hidden_matrices(muon_directions),
 }
