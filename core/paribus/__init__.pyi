@@ -62,6 +62,7 @@ from .parts.context import States as States
 from .parts.depthwise_convolution import DepthwiseConvolution as DepthwiseConvolution
 from .parts.few_shot_prompt import FewShotFormat as FewShotFormat
 from .parts.few_shot_prompt import LabelledText as LabelledText
+from .parts.forget_gates import running_sums as running_sums
 from .parts.heads import Heads as Heads
 from .parts.heads import RootMeanSquare as RootMeanSquare
 from .parts.heads import ScoreOptions as ScoreOptions

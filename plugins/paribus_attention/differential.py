@@ -78,9 +78,11 @@ class Differential(Attention):
         """(B, T, D) -> (B, T, D)."""
         q = self.attend.queries(self.heads, x, ctx)
         k, v = self.attend.keys_and_values(self.heads, x, ctx)  # (B, G, S, K)
+        bias = self.attend.forget_bias(x, ctx)
         # One call for each half of the values: fused kernels need values as wide as keys.
         halves = [
-            self.attend.weigh_values(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx) for half in v.chunk(2, dim=1)
+            self.attend.weigh_values(q, k, half.repeat(1, 2, 1, 1), self.heads, ctx, bias=bias)
+            for half in v.chunk(2, dim=1)
         ]
         first_mix, second_mix = torch.cat(halves, dim=-1).chunk(2, dim=1)  # (B, H/2, T, 2K)
         factor = self.lambda_value()

@@ -77,16 +77,19 @@ class MultiHeadLatent(Attention):
         q, rotary_q = self.heads.queries(x)
         rotary_q = self.attend.rotate(self.normalise("turned_q", rotary_q), ctx, "query")
         latents, rotary_k = self.cached_latents(x, ctx)
+        bias = self.attend.forget_bias(x, ctx)
         if x.shape[1] == 1 and latents.shape[1] > 1 and self.absorbs_projections:
             q = torch.cat([self.heads.absorb_key_projection(q), rotary_q], dim=-1)  # (B, H, 1, C + R)
             k = torch.cat([latents.unsqueeze(1), rotary_k], dim=-1)  # (B, 1, S, C + R): one head for all
-            mixed = self.heads.expand_values(self.attend.weigh_values(q, k, latents.unsqueeze(1), self.heads, ctx))
+            read = self.attend.weigh_values(q, k, latents.unsqueeze(1), self.heads, ctx, bias=bias)
+            mixed = self.heads.expand_values(read)
         else:
             q = torch.cat([self.normalise("q", q), rotary_q], dim=-1)  # (B, H, T, K + R)
             k = self.normalise("k", self.heads.keys(latents))
             k = torch.cat([k, rotary_k.expand(-1, k.shape[1], -1, -1)], dim=-1)
             v = self.attend.mix_with_first_layer(self.heads.values(latents), ctx, of="expanded values")
-            mixed = self.attend.exclude_own_values(self.attend.weigh_values(q, k, v, self.heads, ctx), v, ctx)
+            mixed = self.attend.weigh_values(q, k, v, self.heads, ctx, bias=bias)
+            mixed = self.attend.exclude_own_values(mixed, v, ctx)
         return self.heads.merge(self.attend.apply_gate(mixed, x))
 
     @property

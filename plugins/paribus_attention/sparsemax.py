@@ -21,6 +21,7 @@ from paribus import (
     State,
     at_least_float32,
     empty_cache,
+    running_sums,
     softmax_cost,
     visibility_of,
 )
@@ -65,14 +66,3 @@ def sparsemax(scores: Tensor, visible: Tensor) -> Tensor:
     size = (1 + rank * ranked > sums).sum(-1, keepdim=True)  # of the support: keys with weights above 0
     tau = (sums.gather(-1, size - 1) - 1) / size
     return (z - tau).relu().to(scores.dtype)
-
-
-def running_sums(values: Tensor) -> Tensor:
-    """Return the sums of the first one, two … values of each row: (…, S) -> (…, S).
-
-    On CUDA, `cumsum` is not deterministic, and an error where only deterministic operations are allowed.
-    """
-    if not torch.are_deterministic_algorithms_enabled() or values.device.type == "cpu":
-        return values.cumsum(-1)
-    size = values.shape[-1]
-    return values @ torch.ones(size, size, dtype=values.dtype, device=values.device).triu()

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape
+from paribus import Cost, Load, Pair, Position, PositionTraits, Range, Role, Shape, running_sums
 
 
 @final
@@ -71,5 +71,5 @@ def counts_to_query(gates: Tensor, k_positions: Tensor) -> Tensor:
     order = k_positions.argsort(dim=-1, stable=True)[:, None, None]  # (B|1, 1, 1, S)
     ranks = order.argsort(dim=-1)
     ordered = gates.gather(-1, order.expand_as(gates))
-    counts = ordered.flip(-1).cumsum(-1).flip(-1)
+    counts = running_sums(ordered.flip(-1)).flip(-1)
     return counts.gather(-1, ranks.expand_as(gates))

@@ -79,11 +79,12 @@ class ScoreReader:
         heads: ContentProjection,
         ctx: Context,
         scoring: ScoreFunctions | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Compute what `Attend.weigh_values` does, and store the scores: (B, H, T, K), … -> (B, H, T, V)."""
-        mixed = Attend.weigh_values(attend, q, k, v, heads, ctx, scoring)
+        mixed = Attend.weigh_values(attend, q, k, v, heads, ctx, scoring, bias)
         if ctx.captured is not None:
-            scores = _read(attend, q, k, heads, ctx, scoring)
+            scores = _read(attend, q, k, heads, ctx, scoring, bias)
             self._readings.append(_Reading(attend, ctx.captured["weights"], scores))
         return mixed
 
@@ -116,7 +117,13 @@ def read_scores(topology: nn.Module) -> Iterator[ScoreReader]:
 
 
 def _read(
-    attend: Attend, q: Tensor, k: Tensor, heads: ContentProjection, ctx: Context, scoring: ScoreFunctions | None
+    attend: Attend,
+    q: Tensor,
+    k: Tensor,
+    heads: ContentProjection,
+    ctx: Context,
+    scoring: ScoreFunctions | None,
+    bias: Tensor | None,
 ) -> AttentionScores | str:
     functions = scoring or ScoreFunctions()
     if functions.compare is not scaled_dot_product:
@@ -130,7 +137,7 @@ def _read(
         return functions.normalize(scores, visible)
 
     plan = ctx.plans[attend.plan]
-    layer = attend.layer_scoring(heads, scoring) or LayerScoring(None, heads.project)
+    layer = attend.layer_scoring(heads, scoring, bias) or LayerScoring(None, heads.project)
     attention_weights(q, k, plan, layer._replace(functions=functions._replace(normalize=normalize)))
     dense: Any = plan.kernel_data  # a `DensePlan`: weights are captured on the eager kernel only
     scores = normalized[0][0, ..., : k.shape[-2]]  # without the column of a sink

@@ -25,6 +25,7 @@ from paribus.parts.context import (
     State,
 )
 from paribus.parts.depthwise_convolution import DepthwiseConvolution
+from paribus.parts.forget_gates import ForgetGates
 from paribus.parts.heads import ContentProjection, Projections, RootMeanSquare, ScoreOptions, repeat_heads
 from paribus.parts.shape import Cost, Load, Role, Shape
 from paribus.parts.visibility import Visibility, visibility_mask
@@ -161,6 +162,7 @@ class Attend(nn.Module):
         self.exclusive = scores.exclusive
         if shape.memory_width is not None:
             _refuse_in_cross_attention(scores)
+        self.forget = ForgetGates(shape) if scores.forget else None
         if scores.gate is not None and shape.raw_memory:
             raise ValueError("expected scores.gate to be null: a raw memory has no output projection to gate")
         gates = {"headwise": shape.heads, "elementwise": shape.heads * shape.head_width}
@@ -206,6 +208,7 @@ class Attend(nn.Module):
             self.soft_cap,
             sinks,
             self.has_score_functions,
+            self.forget is not None,
         )
 
     @property
@@ -226,7 +229,8 @@ class Attend(nn.Module):
     def forward(self, heads: Projections, x: Tensor, ctx: Context, scoring: ScoreFunctions | None = None) -> Tensor:
         """Return the output of the heads: (B, T, D) -> (B, H, T, K)."""
         k, v = self.keys_and_values(heads, x, ctx)
-        mixed = self.weigh_values(self.queries(heads, x, ctx), k, v, heads, ctx, scoring)
+        q, bias = self.queries(heads, x, ctx), self.forget_bias(x, ctx)
+        mixed = self.weigh_values(q, k, v, heads, ctx, scoring, bias)
         return self.apply_gate(self.exclude_own_values(mixed, v, ctx), x)
 
     def queries(self, heads: Projections, x: Tensor, ctx: Context) -> Tensor:
@@ -249,15 +253,23 @@ class Attend(nn.Module):
         heads: ContentProjection,
         ctx: Context,
         scoring: ScoreFunctions | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        """Return weighted means of the values: (B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V)."""
+        """Return weighted means of the values: (B, H, T, K), (B, G, S, K), (B, G, S, V) -> (B, H, T, V).
+
+        `bias` is that of `forget_bias`.
+        """
         plan = ctx.plans[self.plan]
-        content = self.layer_scoring(heads, scoring)
+        content = self.layer_scoring(heads, scoring, bias)
         if ctx.captured is not None:
             ctx.captured["weights"] = attention_weights(q, k, plan, content)
         if ctx.captured_heads is not None:
             ctx.captured_heads.update(q=q, k=k, v=v)
         return plan.kernel(q, k, v, plan, content, self.dropout if self.training else 0.0)
+
+    def forget_bias(self, x: Tensor, ctx: Context) -> Tensor | None:
+        """Return the bias of the forget gates, or None if `forget` is not set: (B, T, D) -> (B, H, T, S)."""
+        return None if self.forget is None else self.forget(x, ctx).to(x.dtype)
 
     def exclude_own_values(self, mixed: Tensor, v: Tensor, ctx: Context) -> Tensor:
         """Return outputs less their part along the value of their own position, if `exclusive` is set: (B, H, T, V),
@@ -286,36 +298,48 @@ class Attend(nn.Module):
         return mixed * gates
 
     def cost(self, load: Load) -> Cost:
-        """Return the cost of the gate and of short convolutions, which `cost` of an attention leaves out."""
+        """Return the cost of the gates and of short convolutions, which `cost` of an attention leaves out."""
         cost = Cost() if self.gate is None else Cost(2 * load.queries * self.gate.weight.numel())
+        cost = cost if self.forget is None else cost + self.forget.cost(load)
         if self.convolutions is None:
             return cost
-        convolutions = cast("list[DepthwiseConvolution]", list(self.convolutions.values()))
-        queries, *others = convolutions
         keys = load._replace(queries=min(load.queries, load.keys))
-        return sum((each.cost(keys) for each in others), cost + queries.cost(keys))
+        convolutions = cast("list[DepthwiseConvolution]", list(self.convolutions.values()))
+        return sum((convolution.cost(keys) for convolution in convolutions), cost)
 
-    def start(self, batch: int, like: Tensor) -> State:
+    def start(self, batch: int, length: int, like: Tensor) -> State:
         """Return an empty decoding state of the options, beside that of the attention."""
-        convolutions = [] if self.convolutions is None else list(self.convolutions.values())
-        states = [cast("DepthwiseConvolution", convolution).start(batch, like) for convolution in convolutions]
-        return {name: tensor for state in states for name, tensor in state.items()}
+        state: State = {} if self.forget is None else self.forget.start(batch, length, like)
+        for convolution in () if self.convolutions is None else self.convolutions.values():
+            state.update(cast("DepthwiseConvolution", convolution).start(batch, like))
+        return state
 
-    def layer_scoring(self, heads: ContentProjection, scoring: ScoreFunctions | None) -> LayerScoring | None:
+    def layer_scoring(
+        self, heads: ContentProjection, scoring: ScoreFunctions | None, forget: Tensor | None = None
+    ) -> LayerScoring | None:
         """Return the inputs of the kernel that belong to this layer, or None if there are none."""
         if scoring is not None and not self.has_score_functions:  # the kernel was chosen without them
             raise ValueError("expected `Attend(…, scored=True)` for an attention with score functions")
-        if not (self.reads_content or self.has_score_functions or self.sinks is not None):
+        if not (self.reads_content or self.has_score_functions or self.sinks is not None or forget is not None):
             return None
         position = self.position
+        bias = (self._bias if self.content_width < self.head_width else position.bias) if self._reads else None
         return LayerScoring(
-            (self._bias if self.content_width < self.head_width else position.bias) if self._reads else None,
+            bias if forget is None else self._add_position(forget, bias),
             heads.project,
             position.mix if self._mixes else None,
             self.sinks,
             scoring,
             self._part[0] if self._part else None,
         )
+
+    def _add_position(self, forget: Tensor, bias: Callable[[Pair], Tensor] | None) -> Callable[[Pair], Tensor]:
+        """Return the bias of the forget gates together with that of the position."""
+        if (
+            bias is None and self.position.traits["bias"] == "positions"
+        ):  # which no plan has, as content decides as well
+            bias = self.position.bias
+        return lambda pair: forget if bias is None else forget + bias(pair).to(forget.dtype)
 
     def _bias(self, pair: Pair) -> Tensor:
         """Return the bias of the position from the heads' own columns."""
@@ -383,7 +407,7 @@ class Attend(nn.Module):
 
 def _refuse_in_cross_attention(scores: ScoreOptions) -> None:
     """Reject options of the tokens themselves, which a query over a memory is not."""
-    off = {"exclusive": "false", "kernel": "null", "value_embedding": "false"}
+    off = {"exclusive": "false", "forget": "false", "kernel": "null", "value_embedding": "false"}
     for name, value in off.items():
         if getattr(scores, name):
             raise ValueError(

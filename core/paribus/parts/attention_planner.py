@@ -117,8 +117,8 @@ def kernel_request(attend: Attend, position: PositionHooks, cross: bool) -> Kern
     """Return the request that an attention and its position declare."""
     return KernelRequest(
         attend.visibility,
-        bias=position.traits["bias"],
-        distance_bias=position.traits.get("distance_bias", False),
+        bias=position.traits["bias"] if attend.forget is None else "content",
+        distance_bias=position.traits.get("distance_bias", False) and attend.forget is None,
         soft_cap=attend.soft_cap is not None,
         has_mix=position.uses_mix(),
         has_sinks=attend.sinks is not None,

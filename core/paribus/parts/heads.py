@@ -47,6 +47,11 @@ class ScoreOptions:
     exclusive: Annotated[
         bool, "subtract from each output its part along the position's own value; self-attention only (XSA)"
     ] = False
+    forget: Annotated[
+        bool,
+        "add to each score the logarithms of gates of the tokens from after the key to the query, a sigmoid of the "
+        "layer's input for each head; self-attention only (FoX)",
+    ] = False
     gate: Annotated[
         Literal["headwise", "elementwise"] | None,
         "multiply outputs, before their projection, by sigmoids of the layer's input: one for each head, or for each "

@@ -396,7 +396,7 @@ class Stack(Stage):
             state = {"attention": layer.attention.start(batch, length, like)}
             for module in layer.attention.modules():
                 if isinstance(module, Attend):
-                    state["attention"].update(module.start(batch, like))
+                    state["attention"].update(module.start(batch, length, like))
             if layer.crosses:
                 state["cross"] = {}
             placed = {} if layer.placement is None else cast("Wiring", layer.placement).empty_state(batch, like)
@@ -447,6 +447,6 @@ class Stack(Stage):
             for attention, attention_load in ((layer.attention, load), (layer.cross, memory_load)):
                 for module in attention.modules() if attention is not None else ():
                     if isinstance(module, Attend) and module.plan not in counted_plans:
-                        if module.position.traits["bias"] == "positions":
+                        if module.position.traits["bias"] == "positions" and module.forget is None:
                             counted_plans.add(module.plan)
                         yield module.position.cost(attention_load).flops

@@ -82,7 +82,7 @@ class Attention(Component, nn.Module, ABC):
 
     @abstractmethod
     def cost(self, load: Load) -> Cost:
-        """Return the cost of one sequence, without the gate of its `Attend`; `state` counts the elements stored for
+        """Return the cost of one sequence, without the gates of its `Attend`; `state` counts the elements stored for
         `load.keys` positions.
         """
 

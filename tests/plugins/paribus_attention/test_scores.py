@@ -40,10 +40,11 @@ OPTIONS = {
     "first values": ScoreOptions(value_residual=True),
     "a cap": ScoreOptions(soft_cap=0.7),
     "exclusive": ScoreOptions(exclusive=True),
+    "forget gates": ScoreOptions(forget=True),
     "gates of heads": ScoreOptions(gate="headwise"),
     "gates of channels": ScoreOptions(gate="elementwise"),
     "all": ScoreOptions(
-        qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7, exclusive=True, gate="elementwise"
+        qk_norm=True, sinks=True, value_residual=True, soft_cap=0.7, exclusive=True, forget=True, gate="elementwise"
     ),
 }
 POSITION_NAMES = ("none", "rope", "alibi", "t5")
@@ -97,6 +98,9 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
             v = (0.5 + attend.own_share) * v + (0.5 - attend.own_share) * first_values
         k, v = (side.repeat_interleave(4 // side.shape[1], 1) for side in (k, v))
         scores = torch.einsum("bhik,bhjk->bhij", q, k) / math.sqrt(4) + position_bias(stack, position_name, length)
+        if attend.forget is not None:
+            gates = torch.sigmoid(x @ attend.forget.score.weight.T + attend.forget.score.bias).transpose(1, 2)
+            scores = scores + gates_between(gates)
         if attend.soft_cap is not None:
             scores = attend.soft_cap * (scores / attend.soft_cap).tanh()
         powers = scores.exp().masked_fill(hidden, 0)
@@ -111,6 +115,15 @@ def explicit_reference(stack: Stack, x: Tensor, position_name: str, *, causal: b
             mixed = mixed * gates.view(*x.shape[:2], 4, -1).transpose(1, 2)
         x = x + heads.merge(mixed)
     return x
+
+
+def gates_between(gates: Tensor) -> Tensor:
+    """Return the logarithm of the product of the gates after one token up to another: (B, H, T) -> (B, H, T, T)."""
+    length, rows = gates.shape[-1], []
+    for i in range(length):
+        pairs = [gates[..., min(i, j) + 1 : max(i, j) + 1].prod(-1).log() for j in range(length)]
+        rows.append(torch.stack(pairs, -1))
+    return torch.stack(rows, -2)
 
 
 def position_bias(stack: Stack, position_name: str, length: int) -> Tensor:
