@@ -58,9 +58,10 @@ class MaskedDiffusion(Objective, WeightConverter):
     Of a text of n tokens, m = ⌈rate · n⌉ tokens are masked, every subset with the same probability. Their cross-entropy
     is weighted by 1 / (m P(m)), n / m for a linear schedule, and divided by n. This is the bound of both papers,
     integrated over the rates between (m - 1) / n and m / n, so that no rate is too small. Every schedule has the same
-    bound; it changes the variance. Times are spread evenly over the examples of a batch, as MDLM's are, and over the
-    `samples` of an example in evaluation. `bound` is in nats per token, and is not compared with a loss such as that of
-    `clm`. Padding is never masked; the end of a document is. (B, T, D) -> (B, T, V), without a score for the mask.
+    mean; it changes the variance in training, and evaluation is linear. Times are spread evenly over the examples of a
+    batch, as MDLM's are, and over the `samples` of an example in evaluation. `bound` is in nats per token, and is not
+    compared with a loss such as that of `clm`. Padding is never masked; the end of a document is. (B, T, D) ->
+    (B, T, V), without a score for the mask.
     """
 
     traits: ClassVar[ObjectiveTraits] = {
@@ -84,7 +85,9 @@ class MaskedDiffusion(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        schedule: Annotated[ScheduleName, "mask rate as a function of the time: t, or sin(πt/2)"] = "linear",
+        schedule: Annotated[
+            ScheduleName, "mask rate in training as a function of the time: t, or sin(πt/2)"
+        ] = "linear",
         min_rate: Annotated[
             float, "lowest mask rate in training, not in evaluation (MDLM, LLaDA: 1e-3)", Range(0, below=1)
         ] = 0.0,
@@ -103,8 +106,10 @@ class MaskedDiffusion(Objective, WeightConverter):
         """
         body = streams["body"]
         is_text = text_mask(body)
-        samples, min_rate = (self.samples, 0.0) if draw.epoch < 0 else (1, self.min_rate)
-        counts, weights = self.mask_counts(is_text.sum(1), draw.spread("time").numpy(), samples, min_rate)
+        is_evaluation = draw.epoch < 0  # where all schedules have the same masks
+        samples, min_rate = (self.samples, 0.0) if is_evaluation else (1, self.min_rate)
+        schedule = SCHEDULES["linear"] if is_evaluation else self.schedule
+        counts, weights = mask_counts(is_text.sum(1), draw.spread("time").numpy(), samples, schedule, min_rate)
         masked = np.stack([random_subsets(is_text, counts[:, it], draw, f"mask {it}") for it in range(samples)], axis=1)
         inputs = np.where(masked, self.mask, body.tokens.numpy()[:, None])
         examples = {
@@ -115,20 +120,6 @@ class MaskedDiffusion(Objective, WeightConverter):
         }
         stream = body._replace(tokens=torch.from_numpy(inputs[:, 0].copy()))
         return TrainingExamples({**streams, "body": stream}, examples)
-
-    def mask_counts(self, lengths: Array, start: Array, samples: int, min_rate: float) -> tuple[Array, Array]:
-        """Return the number of masks in each sample, and the weight of their loss: (B,), (B,) -> (B, K), (B, K).
-
-        `start` is the time of the first sample of each example; the others follow at equal distances.
-        """
-        length = lengths[:, None]
-        time = 1 - (start[:, None] + np.arange(samples) / samples) % 1  # above 0, up to 1
-        first = self.schedule.time(np.array(min_rate))
-        rate = self.schedule.rate(first + (1 - first) * time)
-        counts = np.clip(np.ceil(rate * length).astype(np.int64), np.minimum(1, length), length)
-        n = np.maximum(length, 1)
-        share = self.schedule.time(np.minimum(counts / n, 1)) - self.schedule.time(np.maximum(counts - 1, 0) / n)
-        return counts, np.where(counts > 0, 1 / (np.maximum(counts, 1) * np.where(share > 0, share, 1)), 0)
 
     def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
         scores = vocabulary_head.logits(self, hidden, unembed)
@@ -176,6 +167,23 @@ class MaskedDiffusion(Objective, WeightConverter):
 
     def _head(self, run: ForwardPass) -> scoring.Head:
         return lambda hidden: self.logits(hidden, run.unembed)
+
+
+def mask_counts(
+    lengths: Array, start: Array, samples: int, schedule: MaskRateSchedule, min_rate: float
+) -> tuple[Array, Array]:
+    """Return the number of masks in each sample, and the weight of their loss: (B,), (B,) -> (B, K), (B, K).
+
+    `start` is the time of the first sample of each example; the others follow at equal distances.
+    """
+    length = lengths[:, None]
+    time = 1 - (start[:, None] + np.arange(samples) / samples) % 1  # above 0, up to 1
+    first = schedule.time(np.array(min_rate))
+    rate = schedule.rate(first + (1 - first) * time)
+    counts = np.clip(np.ceil(rate * length).astype(np.int64), np.minimum(1, length), length)
+    n = np.maximum(length, 1)
+    share = schedule.time(np.minimum(counts / n, 1)) - schedule.time(np.maximum(counts - 1, 0) / n)
+    return counts, np.where(counts > 0, 1 / (np.maximum(counts, 1) * np.where(share > 0, share, 1)), 0)
 
 
 def text_mask(body: Stream) -> Array:

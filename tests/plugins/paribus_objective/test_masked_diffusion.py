@@ -13,7 +13,7 @@ import paribus
 from paribus import IGNORED, PADDING, Draw, Objective, Prompt, Stream, Vocabulary
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
-from paribus_objective.masked_diffusion import MaskedDiffusion
+from paribus_objective.masked_diffusion import SCHEDULES, MaskedDiffusion, ScheduleName, mask_counts
 
 Build = Callable[..., Objective]
 TEXT = torch.tensor([[3, 7, 7, 1, 4]])
@@ -70,13 +70,9 @@ def test_the_mean_of_the_loss_is_the_bound_by_enumeration(schedule: str) -> None
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_every_number_of_masks_has_the_weight_of_its_probability(
-    schedule: str, build: Build, vocabulary: Vocabulary
-) -> None:
-    objective = build("masked-diffusion", vocabulary, schedule=schedule)
-    assert isinstance(objective, MaskedDiffusion)
+def test_every_number_of_masks_has_the_weight_of_its_probability(schedule: ScheduleName) -> None:
     times, length = (np.arange(60_000) + 0.5) / 60_000, 6
-    counts, weights = objective.mask_counts(np.full(len(times), length), times, 1, 0.0)
+    counts, weights = mask_counts(np.full(len(times), length), times, 1, SCHEDULES[schedule], 0.0)
     for count in range(1, length + 1):
         is_count = counts[:, 0] == count
         assert count * weights[is_count, 0].mean() * is_count.mean() == pytest.approx(1, abs=1e-3)
@@ -84,12 +80,15 @@ def test_every_number_of_masks_has_the_weight_of_its_probability(
             assert weights[is_count, 0] == pytest.approx(length / count)
 
 
-def test_no_rate_is_below_the_lowest_in_training(build: Build, vocabulary: Vocabulary) -> None:
-    objective = build("masked-diffusion", vocabulary, min_rate=0.5)
+def test_lowest_rate_and_schedule_change_the_masks_of_training_only(build: Build, vocabulary: Vocabulary) -> None:
     stream = {"body": Stream(torch.full((64, 20), 9))}
-    training, evaluation = (objective.corrupt(stream, {}, Draw(0, it, torch.arange(64))) for it in (0, VALIDATION))
-    assert int(training.targets["masked"].sum(-1).min()) >= 10
-    assert int(evaluation.targets["masked"].sum(-1).min()) <= 1
+    plain = build("masked-diffusion", vocabulary)
+    changed = build("masked-diffusion", vocabulary, schedule="cosine", min_rate=0.5)
+    for epoch in (0, VALIDATION):
+        draw = Draw(0, epoch, torch.arange(64))
+        masked, unchanged = (it.corrupt(stream, {}, draw).targets["masked"] for it in (changed, plain))
+        assert torch.equal(masked, unchanged) == (epoch == VALIDATION)
+        assert (int(masked.sum(-1).min()) >= 10) == (epoch == 0)
 
 
 def test_ends_of_documents_are_masked_and_padding_and_marks_are_not(build: Build, vocabulary: Vocabulary) -> None:
