@@ -7,6 +7,7 @@ from paribus_position.contextual import Contextual as cope
 from paribus_position.disentangled import Disentangled as disentangled
 from paribus_position.extrapolatable import Extrapolatable as xpos
 from paribus_position.functional_interpolation import FunctionalInterpolation as fire
+from paribus_position.kernelized import Kernelized as kerple
 from paribus_position.learned import Learned as learned
 from paribus_position.linear_biases import LinearBiases as alibi
 from paribus_position.no_position import NoPosition as none

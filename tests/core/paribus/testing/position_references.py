@@ -141,6 +141,12 @@ def fire(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: 
     return q @ k + module.outer.weight[head] @ (slopes * signed + starts).clamp(min=0)
 
 
+def kerple(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: Options) -> Any:
+    """q · k - a log(1 + b |i - j|), or q · k - a |i - j|^b (Chi et al. 2022)."""
+    a, b = (max(0.01, float(values[head])) for values in (module.factor, module.curve))
+    return q @ k - a * (math.log(1 + b * abs(i - j)) if options["form"] == "log" else abs(i - j) ** min(b, 2))
+
+
 def shaw(
     module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: Options, layer: Any
 ) -> tuple[Tensor, Tensor | None]:
@@ -229,6 +235,7 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "position.cope": cope,
     "position.disentangled": disentangled,
     "position.fire": fire,
+    "position.kerple": kerple,
     "position.learned": learned,
     "position.none": no_position,
     "position.rope": rope,
