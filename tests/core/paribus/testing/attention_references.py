@@ -6,6 +6,8 @@ queries and the keys, `first` is the first layer with its source. Softmax attent
 Projections and gains are read from the component by name.
 """
 
+import functools
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -75,14 +77,33 @@ def scale(options: Options, width: int) -> float:
     return 1 / math.sqrt(width) if options["scores"]["scaled"] else 1.0
 
 
-def capped(scores: Tensor, options: Options) -> Tensor:
+def forgetting(reference: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the reference with forget gates, whose biases of each head `capped` adds (Lin et al. 2025)."""
+
+    @functools.wraps(reference)
+    def forgets(module: Any, x: Tensor, source: Tensor, visible: Tensor, **others: Any) -> Any:
+        if "scores" in others["options"] and others["options"]["scores"]["forget"]:
+            score = module.attend.forget.score
+            logs = -torch.log(1 + torch.exp(-(source @ score.weight.T + score.bias)))  # (S, H)
+            biases = torch.zeros(logs.shape[1], *visible.shape, dtype=x.dtype)
+            for i, j in itertools.product(range(len(x)), range(len(source))):
+                between = [t for t in range(min(i, j) + 1, max(i, j) + 1) if visible[i, t]]
+                biases[:, i, j] = logs[between].sum(0)
+            others["options"] = {**others["options"], "forgotten": biases}
+        return reference(module, x, source, visible, **others)
+
+    return forgets
+
+
+def capped(scores: Tensor, options: Options, head: int) -> Tensor:
+    scores = scores + options["forgotten"][head] if "forgotten" in options else scores
     cap = options["scores"]["soft_cap"]
     return scores if cap is None else cap * torch.tanh(scores / cap)
 
 
 def softmax(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
     """Weights of one head, (T, S): a softmax over the visible keys and the sink, which has a share and no value."""
-    scores = capped(scores, options).masked_fill(~visible, -math.inf)
+    scores = capped(scores, options, head).masked_fill(~visible, -math.inf)
     if options["scores"]["sinks"]:
         scores = torch.cat([scores, module.attend.sinks[head].expand(len(scores), 1)], -1)
     weights = scores.softmax(-1)[:, : visible.shape[1]]
@@ -263,7 +284,7 @@ def sigmoid(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Op
     """1 / (1 + n exp(-score)), the sigmoid of score - log n (Ramapuram et al. 2024), for n visible keys."""
 
     def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
-        odds = visible.sum(1, keepdim=True) * torch.exp(-capped(scores, options))
+        odds = visible.sum(1, keepdim=True) * torch.exp(-capped(scores, options, head))
         return (1 / (1 + odds)).masked_fill(~visible, 0.0)
 
     return attention(module, x, source, visible, options, first, weigh=weigh)
@@ -275,7 +296,7 @@ def rectified_linear_unit(
     """max(score, 0) / n (Wortsman et al. 2023), for n visible keys."""
 
     def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
-        positive = capped(scores, options).clamp(min=0).masked_fill(~visible, 0.0)
+        positive = capped(scores, options, head).clamp(min=0).masked_fill(~visible, 0.0)
         return positive / visible.sum(1, keepdim=True).clamp(min=1)
 
     return attention(module, x, source, visible, options, first, weigh=weigh)
@@ -286,7 +307,7 @@ def softpick(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: O
 
     def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
         weights = torch.zeros_like(scores)
-        for row, (query_scores, keys) in enumerate(zip(capped(scores, options), visible, strict=True)):
+        for row, (query_scores, keys) in enumerate(zip(capped(scores, options, head), visible, strict=True)):
             sinks = [module.attend.sinks[head]] if options["scores"]["sinks"] else []
             powers = torch.stack([*query_scores[keys], *sinks]).exp() if keys.any() else torch.ones(1)
             total = (powers - 1).abs().sum() + 1e-6 * powers.max().clamp(min=1)
@@ -301,7 +322,7 @@ def sparsemax(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: 
 
     def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
         weights = torch.zeros_like(scores)
-        for row, (query_scores, keys) in enumerate(zip(capped(scores, options), visible, strict=True)):
+        for row, (query_scores, keys) in enumerate(zip(capped(scores, options, head), visible, strict=True)):
             sinks = [module.attend.sinks[head]] if options["scores"]["sinks"] else []
             support = [*query_scores[keys], *sinks] if keys.any() else []
             while support:
@@ -463,30 +484,30 @@ def _without_new_inputs(reference: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _REFERENCES: dict[str, Callable[..., Any]] = {
-    "attention.additive": additive,
-    "attention.bilinear": attention,
-    "attention.block-sparse": block_sparse,
-    "attention.differential": differential,
-    "attention.dilated": dilated,
-    "attention.dot": attention,
+    "attention.additive": forgetting(additive),
+    "attention.bilinear": forgetting(attention),
+    "attention.block-sparse": forgetting(block_sparse),
+    "attention.differential": forgetting(differential),
+    "attention.dilated": forgetting(dilated),
+    "attention.dot": forgetting(attention),
     "attention.fixed": fixed,
-    "attention.gqa": attention,
+    "attention.gqa": forgetting(attention),
     "attention.linear": linear,
     "attention.linformer": linformer,
-    "attention.local-m": local_monotonic,
-    "attention.local-p": local_predictive,
-    "attention.mha": attention,
-    "attention.mla": multi_head_latent,
-    "attention.mlp-score": perceptron,
-    "attention.mqa": attention,
-    "attention.multi-step": multi_step,
+    "attention.local-m": forgetting(local_monotonic),
+    "attention.local-p": forgetting(local_predictive),
+    "attention.mha": forgetting(attention),
+    "attention.mla": forgetting(multi_head_latent),
+    "attention.mlp-score": forgetting(perceptron),
+    "attention.mqa": forgetting(attention),
+    "attention.multi-step": forgetting(multi_step),
     "attention.same-position": same_position,
-    "attention.relu": rectified_linear_unit,
-    "attention.restricted": restricted,
-    "attention.sigmoid": sigmoid,
-    "attention.softpick": softpick,
-    "attention.sparsemax": sparsemax,
-    "attention.talking-heads": talking_heads,
+    "attention.relu": forgetting(rectified_linear_unit),
+    "attention.restricted": forgetting(restricted),
+    "attention.sigmoid": forgetting(sigmoid),
+    "attention.softpick": forgetting(softpick),
+    "attention.sparsemax": forgetting(sparsemax),
+    "attention.talking-heads": forgetting(talking_heads),
     "attention.uniform": uniform,
 }
 
