@@ -79,7 +79,8 @@ def test_u_net_adds_outputs_of_the_first_half_in_reverse_order(
     layers: int, stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
 ) -> None:
     placements = stack(UNet, layers)
-    y, kept = x, []
+    y: Tensor = x
+    kept: list[Tensor] = []
     for index, placement in enumerate(placements):
         if index >= layers // 2 and kept:
             y = y + placement.get_parameter("skip") * kept.pop()

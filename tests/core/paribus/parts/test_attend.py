@@ -338,7 +338,8 @@ def test_a_kernel_adds_neighbours_to_queries_keys_and_values_before_rotation(cau
             for t in range(5):
                 if 0 <= t - shift < 5:
                     channels[:, t] += filters[name][:, tap] * h.transpose(1, 2).flatten(2)[:, t - shift]
-        return channels.unflatten(-1, (h.shape[1], -1)).transpose(1, 2)
+        split: Tensor = channels.unflatten(-1, (h.shape[1], -1))
+        return split.transpose(1, 2)
 
     torch.testing.assert_close(kernel.arguments["q"], summed("q", heads.queries(x)) * 2)
     torch.testing.assert_close(kernel.arguments["k"], summed("k", heads.keys(x)) + 7)
@@ -370,7 +371,7 @@ def test_options_that_a_memory_cannot_have_are_refused() -> None:
     crossing = Shape(6, 4, 4, 8, 11, 1, memory_width=8)
     for option in ({"exclusive": True}, {"kernel": 4}, {"value_embedding": True}):
         with pytest.raises(ValueError, match=rf"scores\.{next(iter(option))}"):
-            Attend(crossing, Visibility(), ScoreOptions(**option))  # type: ignore[arg-type]  # of one option each
+            Attend(crossing, Visibility(), ScoreOptions(**option))
     assert Attend(crossing, Visibility(), ScoreOptions(gate="headwise")).gate is not None
     with pytest.raises(ValueError, match=r"scores\.gate"):
         Attend(replace(crossing, raw_memory=True), Visibility(), ScoreOptions(gate="headwise"))

@@ -144,7 +144,8 @@ def soap(
 def first_basis(statistic: Tensor) -> Tensor:
     """Return eigenvectors, by falling eigenvalues; a small ramp determines those of eigenvalues of 0."""
     ramp = torch.linspace(0, 1e-6, len(statistic), dtype=statistic.dtype) * statistic.trace() / len(statistic)
-    return torch.linalg.eigh(statistic + torch.diag(ramp)).eigenvectors.flip(-1)
+    vectors: Tensor = torch.linalg.eigh(statistic + torch.diag(ramp)).eigenvectors
+    return vectors.flip(-1)
 
 
 def lion(
