@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 REGISTERED = {
-    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "derf", "none"}),
+    "norm": ("paribus_norm", {"layernorm", "rmsnorm", "scalenorm", "dyt", "derf", "gated", "none"}),
     "placement": (
         "paribus_placement",
-        {"pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale", "scaled-residual"},
+        {
+            *("pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale", "scaled-residual"),
+            *("x0", "u-net", "denseformer", "attention-residual", "hyper", "canon", "ngpt"),
+        },
     ),
     "feedforward": ("paribus_feedforward", {"mlp", "glu", "moe"}),
     "embedding": ("paribus_embedding", {"factorised", "patches", "tokens"}),
@@ -33,7 +36,7 @@ REGISTERED = {
     ),
     "initialisation": (
         "paribus_initialisation",
-        {"by-role", "gated", "mup", "normal", "gpt2", "xavier", "t5", "truncated"},
+        {"by-role", "gated", "mup", "normal", "gpt2", "xavier", "t5", "truncated", "unit"},
     ),
     "optimizer": (
         "paribus_optim",

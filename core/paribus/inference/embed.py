@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from paribus.inference.decoder import Decoder, pad_ids
 from paribus.inference.prompts import TextOrIds, as_prompts, encode_prompts, join_pair, position_limit, resolve_model
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Stream
+from paribus.parts.context import Capture
 from paribus.parts.stack import Stack
 from paribus.registry import Registry
 
@@ -236,27 +237,13 @@ def _read(
 
 
 def _hidden(encoder: TextEncoder, stream: Stream, numbers: Sequence[int]) -> dict[int, Tensor]:
-    """Return the outputs (B, T, D) of layers, captured by a hook."""
+    """Return the outputs (B, T, D) of layers: of the last one behind the final norm, and of layer 0 its input."""
     stage = encoder.model.topology.stage(encoder.path)
     last = len(stage.layers) if isinstance(stage, Stack) else 0
-    captured: dict[int, Tensor] = {}
-    call_count = 0
-
-    def capture(module: nn.Module, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> None:
-        nonlocal call_count
-        call_count += 1
-        if call_count == 1 and 0 in numbers:
-            captured[0] = inputs[0]
-        if call_count in numbers:
-            captured[call_count] = outputs[0]
-
-    layers: list[nn.Module] = []
-    if isinstance(stage, Stack) and any(number < last for number in numbers):
-        layers = list({id(module): module for module in stage.layers}.values())  # layers may share a module
-    handles = [module.register_forward_hook(capture) for module in layers]
-    try:
-        hidden = encoder.model.topology.run({encoder.path: stream}, encoder.path).hidden
-    finally:
-        for handle in handles:
-            handle.remove()
-    return {**captured, last: hidden}  # behind the final norm
+    capture = Capture(hidden=tuple(number for number in numbers if number < last))
+    output = encoder.model.topology.run({encoder.path: stream}, encoder.path, capture=capture)
+    layers = {
+        number: output.captured[number - 1]["hidden"] if number else output.captured[0]["input"]
+        for number in capture.hidden
+    }
+    return {**layers, last: output.hidden}

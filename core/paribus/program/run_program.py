@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -41,6 +42,7 @@ METRIC_SECONDS: Final = 1.0  # between looks at the file of metrics while the pr
 READ_SHARE: Final = 0.05  # of the time that may be spent on these looks
 GPU_SECONDS: Final = 2.0  # between looks at the memory of GPUs
 TAIL: Final = 20  # lines of output that are kept for the reason of a failure
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 READ_BYTES: Final = 1 << 16
 STDOUT: Final = 1  # the log of the trial
 USER_ENVIRONMENT: Final = "PARIBUS_USER_ENVIRONMENT"  # JSON of the user's variables that a trial's process changes
@@ -194,6 +196,8 @@ class _Run:
         self._unread = b""
         self._next_look = self._next_gpu_look = time.monotonic() + METRIC_SECONDS
         self._last_step = -1
+        self._sampled_bytes = 0  # peak of the program alone
+        self._own_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * RSS_UNIT
         self._start = time.monotonic()
         print(f"$ {command.text}", flush=True)  # noqa: T201  # stdout is the log
         try:
@@ -229,6 +233,7 @@ class _Run:
                 self._terminate()
             self._look()
             self._wait_for_output()
+            self._sampled_bytes = max(self._sampled_bytes, _peak_bytes(self._process.pid))
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.monotonic() - self._start
         self._end_line()
@@ -238,8 +243,10 @@ class _Run:
             self._guard.kill()
             raise ProgramStoppedError(f"stopped with exit code {code}")
         self._guard.release()
-        unit = 1 if sys.platform == "darwin" else 1024
-        return _Ended(code, seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit, tuple(self._tail))
+        peak_bytes = usage.ru_maxrss * RSS_UNIT
+        if peak_bytes <= self._own_bytes and self._sampled_bytes:  # that of this process, from which it was forked
+            peak_bytes = self._sampled_bytes
+        return _Ended(code, seconds, usage.ru_utime + usage.ru_stime, peak_bytes, tuple(self._tail))
 
     def _terminate(self) -> None:
         """Send SIGTERM to the program and its subprocesses."""
@@ -385,3 +392,11 @@ def source_state(folder: Path) -> dict[str, Any]:
         if head.returncode == status.returncode == 0:
             return {"commit": head.stdout.strip(), "changed": bool(status.stdout.strip())}
     return {}
+
+
+def _peak_bytes(pid: int) -> int:
+    """Return the peak memory of a running process since it executed its program; 0 where it is not known."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024
+    return 0

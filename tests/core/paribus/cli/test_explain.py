@@ -159,7 +159,7 @@ def test_every_key_of_a_spec_is_explained(cli: Cli, key: str) -> None:
     [
         (
             "optimizer.weight_decay",
-            ["optimizer.adamw, optimizer.ademamix, optimizer.stable-adamw:", "(a number; ≥ 0; default 0.01)"],
+            ["optimizer.adamw, optimizer.ademamix, optimizer.soap, optimizer.stable-adamw:", "(a number; ≥ 0; default 0.01)"],
         ),
         ("attention.gqa.kv_heads", ["attention.gqa:", "(a whole number; ≥ 1; divides dims.heads; default 2)"]),
         ("parts.decoder.cross.attention.scores.soft_cap", ["attention.mha", "(a number, or null; > 0; default null)"]),
@@ -211,7 +211,7 @@ def test_the_trainer_is_explained_with_the_arguments_of_lightning(cli: Cli) -> N
         ("attention.gqaa", "unknown-component", 'did you mean "gqa"?'),
         ("attention.", "unknown-component", '""'),
         ("attention.heads", "unknown-component", 'did you mean "dims.heads"?'),
-        ("dims.widht", "unknown-topic", 'did you mean "width"? valid: groups, head_width'),
+        ("dims.widht", "unknown-topic", 'did you mean "width"? valid: after_loop, before_loop, groups'),
         ("lr", "unknown-topic", 'did you mean "optimizer.lr"?'),
         ("none", "ambiguous", "position.none, norm.none"),
         ("atention.gqa", "unknown-topic", '"atention.gqa"'),

@@ -32,7 +32,7 @@ LAYERS = {  # a layer of each kind, a row of each patch, and neither codes nor l
     "modernbert-tiny": ("dims.layers=3",),
     "bytenet-tiny": ("dims.layers=5",),
     "kimi-linear-tiny": ("dims.layers=4",),
-    "qwen3-next-tiny": ("dims.layers=4",),
+    "qwen3-next-tiny": ("dims.layers=4", "position.fraction=0.5"),
     "olmo3-tiny": ("dims.layers=4",),
     "gpt-j-tiny": ("position.fraction=0.5",),
     "vit-tiny": ("dims.length=17",),

@@ -242,7 +242,7 @@ def studies_of_files(index: Index) -> Iterator[tuple[str, Any]]:
                 yield page.name, data
 
 
-OF_PLUGINS = {"squared-relu", "sparse", "mine"}  # components that a page defines
+OF_PLUGINS = {"squared-relu", "sparse", "mine", "fading"}  # components that a page defines
 
 
 def test_every_study_of_the_repository_is_valid(validator: Draft202012Validator, plugin_index: Index) -> None:
