@@ -43,6 +43,15 @@ class Rung:
     changes: Mapping[str, Any]  # by dotted key
     follows: tuple[str, ...] = ()  # other keys that the resolver changes with these
     parameters: int = 0
+    inner: int | None = None  # inner width of the feed-forward after it
+
+    def matched_changes(self) -> dict[str, Any]:
+        """Return the changes, with the feed-forward's inner width as a number, which a study can match."""
+        changes = {key: copy_values(value) for key, value in self.changes.items()}
+        node = changes.get("feedforward")
+        if self.inner is not None and isinstance(node, Mapping):
+            changes["feedforward"] = {**node, MATCHED_OPTION.rpartition(".")[2]: self.inner}
+        return changes
 
     @cached_property
     def name(self) -> str:
@@ -107,10 +116,10 @@ def study_documents(ladder: Ladder, *, name: str, seeds: int, match: str) -> dic
         shared["match"] = {"on": match, "by": MATCHED_OPTION}
         base = _with(Tree(base), [(MATCHED_OPTION, ladder.inner)] if ladder.inner else []).data
     shared["metric"] = {"name": ladder.metric, "better": "lower"}
-    steps = [_listed([rung]) for rung in ladder.rungs]
+    steps = [_listed([rung], match=bool(match)) for rung in ladder.rungs]
     documents = {name: {"base": base, "design": "ladder", "changes": steps, **shared}}
     if len(ladder.groups) > 1:
-        groups = [_listed(group) for group in ladder.groups]
+        groups = [_listed(group, match=bool(match)) for group in ladder.groups]
         documents[f"{name}-without"] = {"base": base, "design": "leave-one-out", "changes": groups, **shared}
     return documents
 
@@ -121,9 +130,10 @@ def _loss_metric(objective: str, index: Index) -> str:
     return f"val/{objective}/{'loss' if 'loss' in terms else terms[0]}"
 
 
-def _listed(rungs: Sequence[Rung]) -> dict[str, Any]:
+def _listed(rungs: Sequence[Rung], *, match: bool) -> dict[str, Any]:
     """Return the entry of `changes` for rungs that are one change."""
-    changes = {key: copy_values(value) for rung in rungs for key, value in rung.changes.items()}
+    written = [rung.matched_changes() if match else copy_values(dict(rung.changes)) for rung in rungs]
+    changes = {key: value for each in written for key, value in each.items()}
     name = " + ".join(rung.name for rung in rungs)
     if len(name) > designs.MAX_NAME:
         name = format_value(" + ".join(key for rung in rungs for key in rung.keys))
@@ -211,7 +221,11 @@ class _Climb:
             resolved = self._try(reached)
             if resolved is not None and not any(self._differs(resolved, self.goal, key) for key in keys):
                 follows = [key for key in resolved if key not in keys and self._differs(spec, resolved, key)]
-                return Rung(tuple(keys), changes, tuple(follows), self.count(resolved)), reached, resolved
+                return (
+                    Rung(tuple(keys), changes, tuple(follows), self.count(resolved), _inner_width(resolved)),
+                    reached,
+                    resolved,
+                )
         return None
 
     def _values(self, spec: Spec, key: str) -> Iterator[dict[str, Any]]:

@@ -213,7 +213,7 @@ def matched_value(spec: Spec, key: str, study: Study) -> float | int:
         parent, _, name = key.rpartition(".")
         options = get_path(spec, parent) if parent else spec
         is_missing = not isinstance(options, Mapping) or name not in options
-        message = f'unknown option "{key}"' if is_missing else f"expected a number in the base, got {value_text(value)}"
+        message = f'unknown option "{key}"' if is_missing else f"expected a number for `{key}`, got {value_text(value)}"
         location = study.location(("match", "by"))
         valid = "an option with a number: feedforward.expand"
         raise SpecError(Problem(code="not-numeric", path="match.by", location=location, message=message, valid=valid))

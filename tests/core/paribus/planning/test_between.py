@@ -79,8 +79,14 @@ def test_leaving_out_one_change_leaves_all_others(climb: Climb, plugin_index: In
     assert [len(group) for group in ladder.groups].count(3) == 1
 
 
-def test_rungs_are_matched_by_the_inner_width(climb: Climb, plugin_index: Index) -> None:
-    ladder = climb("gpt2-tiny", "llama-tiny")
+@pytest.mark.parametrize(
+    ("first", "second", "overrides"),
+    [("gpt2-tiny", "llama-tiny", ()), ("llama-tiny", "nanochat-tiny", ("dims.layers=2",))],  # the second: by a factor
+)
+def test_rungs_are_matched_by_the_inner_width(
+    first: str, second: str, overrides: tuple[str, ...], climb: Climb, plugin_index: Index
+) -> None:
+    ladder = climb(first, second, overrides)
     assert ladder.changes_size
     document = study_documents(ladder, name="it", seeds=2, match="params")["it"]
     plan = study(document, registry=plugin_index).plan
