@@ -18,6 +18,7 @@ from paribus_optim.lion import Lion as lion
 from paribus_optim.muon import Muon as muon
 from paribus_optim.normuon import NorMuon as normuon
 from paribus_optim.polynomial import Polynomial as polynomial
+from paribus_optim.schedule_free import ScheduleFree as schedule_free
 from paribus_optim.soap import Soap as soap
 from paribus_optim.stable_adamw import StableAdamW as stable_adamw
 from paribus_optim.stochastic_gradient_descent import StochasticGradientDescent as sgd

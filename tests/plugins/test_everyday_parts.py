@@ -42,7 +42,7 @@ REGISTERED = {
         "paribus_optim",
         {
             *("adadelta", "adafactor", "adagrad", "adamw", "ademamix", "lamb", "lion", "muon", "normuon", "sgd"),
-            *("soap", "stable-adamw"),
+            *("schedule-free", "soap", "stable-adamw"),
         },
     ),
     "schedule": ("paribus_optim", {"constant", "halved", "inverse-sqrt", "polynomial", "trapezoid", "warmup-cosine"}),

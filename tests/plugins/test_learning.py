@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import paribus
+from paribus.models.averaged_weights import OptimizerAverages
 from paribus.models.optimizer_schedule import build_optimizer
 from paribus.registry import installed
 
@@ -37,19 +38,23 @@ def text() -> Tensor:
 
 @pytest.fixture(scope="module")
 def final_loss(text: Tensor) -> Callable[..., float]:
-    """Train for some steps at a constant rate and return the final loss."""
+    """Train for some steps at a constant rate and return the loss with the weights that a trial evaluates."""
 
     def learn(*overrides: str) -> float:
         model = paribus.assemble(paribus.spec("gpt-tiny", *TINY, *UNIT_INPUTS, *overrides))
         optimizer = build_optimizer(model.optimizer, model)
-        for _ in range(STEPS):
+
+        def loss() -> Tensor:
             scores, _ = model(text[:, :-1])
-            loss = functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
+            return functional.cross_entropy(scores.flatten(0, 1), text[:, 1:].flatten())
+
+        for _ in range(STEPS):
             optimizer.zero_grad()
-            loss.backward()
+            loss().backward()
             optimizer.step()
         assert all(parameter.grad is not None for parameter in model.parameters())
-        return loss.item()
+        with OptimizerAverages(model, model.optimizer, optimizer).applied():
+            return loss().item()
 
     return learn
 
@@ -82,6 +87,7 @@ def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable
         ("embedding.ngrams={longest: 3, rows: 100}",),
         ("norm={name: rmsnorm, zero_centred: true}",),
         ("optimizer={name: soap, lr: 3e-3}",),
+        ("optimizer={name: schedule-free, lr: 3e-3}",),
         ("initialisation={name: mup, base_width: 16, base_layers: 1}", "embedding.tie=false", "optimizer.lr=3e-3"),
         ("attention.scores.forget=true",),
     ],

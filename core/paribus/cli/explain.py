@@ -333,6 +333,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "rate_factors": lambda value: (
         "gives tensors learning rates of their own, for steps of Adam's size" if value else ""
     ),
+    "averages": lambda value: "evaluates and saves averaged weights" if value else "",
     "adam_like": lambda value: "" if value else "steps have another size than Adam's",
     "waits": lambda value: "each step waits for values from the device" if value else "",
     "idle_steps": lambda value: "may waste its first or last step" if value else "",

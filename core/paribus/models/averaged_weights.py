@@ -1,4 +1,6 @@
-"""Exponential moving average of a model's weights, which a trial with `trainer.ema_decay` evaluates and saves.
+"""Weights that a trial evaluates and saves in place of the last ones: averages over its steps.
+
+`trainer.ema_decay` has an exponential moving average, and an optimizer may have averages of its own.
 
 Lightning's `EMAWeightAveraging` copies the whole module, with a teacher and compiled layers; this stores only tensors.
 """
@@ -14,6 +16,8 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from paribus.models.distributed import drop_full_parameters, full_tensor, shard_like
+from paribus.models.optimizer_schedule import evaluated_weights
+from paribus.slots.optimizer import Optimizer
 
 WARMUP_STEPS: Final = 10  # a short history is averaged over a shorter time: the initial weights are forgotten soon
 
@@ -30,7 +34,7 @@ def average_type(parameter: Tensor) -> torch.dtype:
 
 @final
 class AveragedWeights:
-    """Averages of a model's trainable parameters, at least in float32. Buffers are not averaged."""
+    """Moving averages of a model's trainable parameters, at least in float32. Buffers are not averaged."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = model
@@ -50,16 +54,12 @@ class AveragedWeights:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Let the model have the averages as its weights for the block."""
-        weights = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
-        self.copy_to_model()
-        try:
+        with _replaced(self.model, self._by_parameter()):
             yield
-        finally:
-            self._copy(weights)
 
     def copy_to_model(self) -> None:
         """Replace the weights of the model by the averages."""
-        self._copy(self.averages)
+        _copy(self.model, self._by_parameter())
 
     def state(self) -> dict[str, Tensor]:
         """Return the averages for a checkpoint; where the model is sharded, all processes must call this."""
@@ -71,8 +71,56 @@ class AveragedWeights:
         for name, average in self.averages.items():
             average.copy_(shard_like(state[name], average))
 
-    @torch.no_grad()
-    def _copy(self, weights: Mapping[str, Tensor]) -> None:
-        for name, parameter in self.parameters.items():
-            parameter.copy_(weights[name])
-        drop_full_parameters(self.model)
+    def _by_parameter(self) -> dict[Tensor, Tensor]:
+        return {self.parameters[name]: average for name, average in self.averages.items()}
+
+
+@final
+class OptimizerAverages:
+    """Weights that an optimizer has evaluated and saved in place of those of its steps.
+
+    They follow from its state and the weights of the model, so checkpoints need nothing else.
+    """
+
+    def __init__(self, model: nn.Module, component: Optimizer, optimizer: torch.optim.Optimizer) -> None:
+        self.model = model
+        self.component = component
+        self.optimizer = optimizer
+
+    def update(self, step: int) -> None:
+        """Do nothing: the optimizer has updated its state."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Let the model have the averages as its weights for the block."""
+        with _replaced(self.model, evaluated_weights(self.component, self.optimizer)):
+            yield
+
+    def copy_to_model(self) -> None:
+        """Replace the weights of the model by the averages, after the last step."""
+        _copy(self.model, evaluated_weights(self.component, self.optimizer))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return nothing: a checkpoint has the state of the optimizer."""
+        return {}
+
+    def resume(self, state: Mapping[str, Tensor]) -> None:
+        """Do nothing: the state of the optimizer is restored."""
+
+
+@contextmanager
+def _replaced(model: nn.Module, weights: Mapping[Tensor, Tensor]) -> Iterator[None]:
+    """Replace parameters of a model by these weights for the block."""
+    last = {parameter: parameter.detach().clone() for parameter in weights}
+    _copy(model, weights)
+    try:
+        yield
+    finally:
+        _copy(model, last)
+
+
+@torch.no_grad()
+def _copy(model: nn.Module, weights: Mapping[Tensor, Tensor]) -> None:
+    for parameter, weight in weights.items():
+        parameter.copy_(weight)
+    drop_full_parameters(model)

@@ -77,6 +77,7 @@ class Model(LightningModule):
         self.completed_steps = 0  # before this fit, in a resumed run
         self.initialisation = initialisation
         self.optimizer = optimizer
+        self.evaluates_averages = False  # True in a trial, which evaluates and saves the averages of an optimizer
         self._schedule = schedule
         freeze = spec.get("freeze") or {}
         self.frozen = frozen_parameters(assembled, freeze)  # paths
@@ -244,6 +245,8 @@ class Model(LightningModule):
             shard(self, strategy.root_device)
 
     def on_fit_start(self) -> None:
+        if self.optimizer.traits.get("averages") and not self.evaluates_averages:
+            raise SpecError(_needs_trial(self.spec["optimizer"]["name"]))
         self.flops = None  # unknown after training by a Trainer other than a trial's
         self.zero_grad()
 
@@ -351,6 +354,12 @@ def _needs_documents(objective: str) -> Problem:
     message = f"the objective `{objective}` forms its examples from documents, not from (B, T) token ids"
     valid = "a `paribus.Batch` with its streams and targets, or the batches of `paribus.data(spec)`"
     return Problem(code="does-not-fit", path="objective", message=message, valid=valid)
+
+
+def _needs_trial(optimizer: str) -> Problem:
+    message = f"Lightning's Trainer would validate and save the weights of the steps of `{optimizer}`, not its averages"
+    valid = "`paribus train`, a study, or an optimizer without the trait `averages`"
+    return Problem(code="does-not-fit", path="optimizer", message=message, valid=valid)
 
 
 @final

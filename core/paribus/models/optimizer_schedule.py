@@ -35,6 +35,16 @@ def build_optimizer(component: Optimizer, model: nn.Module) -> torch.optim.Optim
     return build_groups(component, tensors, scheme)
 
 
+def evaluated_weights(component: Optimizer, optimizer: torch.optim.Optimizer) -> Mapping[Tensor, Tensor]:
+    """Return the weights that an optimizer of `build_optimizer` has evaluated in place of those of its steps.
+
+    The keys are parameters of the model; those of the other parameters are evaluated as they are.
+    """
+    if isinstance(optimizer, Float32Updates):
+        return optimizer.evaluated_weights(component)
+    return component.evaluated_weights(optimizer)
+
+
 def build_groups(
     component: Optimizer, tensors: Sequence[TrainedTensor], scheme: Initialisation | None
 ) -> torch.optim.Optimizer:
@@ -131,6 +141,12 @@ class Float32Updates(torch.optim.Optimizer):
             for key, value in state_dict["state"].get(index, {}).items():
                 if isinstance(value, Tensor) and value.dtype != self.state[parameter][key].dtype:  # torch rounded it
                     self.state[parameter][key] = value.to(self.state[parameter][key].device)
+
+    def evaluated_weights(self, component: Optimizer) -> dict[Tensor, Tensor]:
+        """Return the weights that `component` has evaluated in place of those of its steps, in float32."""
+        self._restore()
+        weights = component.evaluated_weights(self.updates)
+        return {parameter: weights[copy] for parameter, copy in self.copies.items() if copy in weights}
 
     @torch.no_grad()
     def _restore(self) -> None:

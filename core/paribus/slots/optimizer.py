@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paribus.parts.shape import Role
 from paribus.slots.component import Component, Traits
@@ -21,6 +21,7 @@ class OptimizerTraits(Traits, total=False):
     """Traits of an optimizer."""
 
     sharded: bool  # works on parameters that are sharded over processes
+    averages: bool  # evaluates and saves other weights than those of its steps: `evaluated_weights`
     adam_like: bool  # steps are as large as the rate, whatever the size of gradients and weights; default: True
 
 
@@ -67,3 +68,11 @@ class Optimizer(Component, ABC):
 
         The steps of a tensor depend on this tensor, its `about` and its gradients only.
         """
+
+    def evaluated_weights(self, optimizer: torch.optim.Optimizer) -> Mapping[Tensor, Tensor]:
+        """Return the weights to evaluate and save in place of those of the steps, by parameter; by default, none.
+
+        `optimizer` is that of `build`, whose groups may be split; neither it nor its parameters may change. A parameter
+        that is missing is evaluated as it is. An optimizer that has such weights declares the trait `averages`.
+        """
+        return {}

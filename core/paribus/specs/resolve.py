@@ -163,6 +163,7 @@ def check(
             *division_violations(resolved),
             *freezing_violations(resolved),
             *training_rules.factor_violations(index, resolved),
+            *training_rules.averaging_violations(index, resolved),
         ):
             validator.add_error(*problem)
     if validator.problems:

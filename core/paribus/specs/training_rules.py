@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from paribus.errors import join_names
 from paribus.registry import Entry, Index
-from paribus.specs.fields import CYCLED
+from paribus.specs.fields import CYCLED, EMA_DECAY
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
 from paribus.specs.tree import get_path, is_met
 
@@ -303,3 +303,32 @@ def factor_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violati
     if isinstance(embedding, Mapping) and embedding.get("tie") is True:
         message = f"initialisation `{entry.name}` has another learning rate for scores of tokens than for their table"
         yield Violation("does-not-fit", ("embedding", "tie"), message, "false")
+
+
+def averaging_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Violation]:
+    """Refuse two averages of weights, and an average of weights that are scaled after a step, which it is not."""
+    optimizer, trainer = spec.get("optimizer"), spec.get("trainer")
+    entry = index.entries["optimizer"].get(optimizer["name"]) if isinstance(optimizer, Mapping) else None
+    averages = entry is not None and bool(entry.traits.get("averages"))
+    has_ema = isinstance(trainer, Mapping) and trainer.get(EMA_DECAY.name) is not None
+    if averages and has_ema and entry is not None:
+        message = f"the optimizer `{entry.name}` has averaged weights of its own, which are evaluated and saved"
+        yield Violation("does-not-fit", ("trainer", EMA_DECAY.name), message, "null")
+    if not (averages or has_ema):
+        return
+    placements = index.entries["placement"]
+    for name in sorted(_placement_names(spec)):
+        if name in placements and placements[name].traits.get("unit_weights"):
+            message = f"placement `{name}` scales weights after each step, but not their averages"
+            if has_ema:
+                yield Violation("does-not-fit", ("trainer", EMA_DECAY.name), message, "null")
+            else:
+                yield Violation("does-not-fit", ("optimizer",), message, "an optimizer without the trait `averages`")
+
+
+def _placement_names(spec: Mapping[str, Any]) -> set[str]:
+    parts = spec.get("parts")
+    places = [spec, *(parts.values() if isinstance(parts, Mapping) else ())]
+    nodes = [place.get("placement") for place in places if isinstance(place, Mapping)]
+    each = [item for node in nodes for item in (node if isinstance(node, list) else [node])]
+    return {item["name"] for item in each if isinstance(item, Mapping)}

@@ -31,7 +31,7 @@ CHANGING_RATES: Final = [0.55 + 0.45 * math.cos(0.17 * step) for step in range(H
 VALUES: Final = 1  # other values of a numeric option, for which steps are checked
 RUNS: Final = (1, 2, 10, 100)  # numbers of steps
 ROUNDING: Final = 1e-12
-Change = Literal["", "reversed", "resumed", "one without gradient", "closure", "gradients set to 0"]
+Change = Literal["", "reversed", "resumed", "one without gradient", "closure", "gradients set to 0", "evaluated"]
 PRECISION: Final = 1e-3  # of float32, relative to the movement of a tensor
 EPSILON: Final = torch.finfo(torch.float32).eps
 LONG_PRECISION: Final = 1e-2  # the same over the longer run
@@ -85,6 +85,14 @@ def _steps_fault(case: Case, node: Any) -> str:
         (
             "after some steps at a first rate, half the rate takes the same steps; read the rate of the group",
             not _differ(run.steps(factors=_halved([1.0] * STEPS, STEPS // 2)), expected),
+        ),
+        (
+            "steps change if `evaluated_weights` is called after each; expected new tensors",
+            _differ(run.steps(change="evaluated"), expected),
+        ),
+        (
+            "`evaluated_weights` and the trait `averages` disagree; an optimizer with such weights declares it",
+            run.has_averages != case.entry.traits.get("averages", False),
         ),
         ("`step(closure)` does not return the value of the closure", not run.returns_loss),
     )
@@ -171,6 +179,7 @@ class OptimizerRun:
 
     def __init__(self, case: Case, node: Any) -> None:
         self.optimizer = make(case.registry, "optimizer", node, kind=Optimizer)
+        self.has_averages = False  # after the steps with the change "evaluated"
         self.returns_loss = True  # each step with a closure has returned its value
 
     @staticmethod
@@ -222,6 +231,8 @@ class OptimizerRun:
                 tensors[0].grad = None
             with torch.enable_grad():
                 optimizer.step()
+            if change == "evaluated":
+                self.has_averages = bool(self.optimizer.evaluated_weights(optimizer))
             for tensor in tensors if change == "gradients set to 0" else ():
                 if tensor.grad is not None:
                     tensor.grad.zero_()

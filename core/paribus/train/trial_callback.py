@@ -20,7 +20,7 @@ from paribus.evidence.digests import batch_digest, chain_digest, optimizer_optio
 from paribus.evidence.leaks import Context
 from paribus.evidence.repeated_step import compile_step
 from paribus.evidence.step_checks import StepChecks
-from paribus.models.averaged_weights import AveragedWeights
+from paribus.models.averaged_weights import AveragedWeights, OptimizerAverages
 from paribus.models.checkpoint import Checkpoint, environment_fingerprint, restore, save
 from paribus.models.distributed import ProcessRank, full_tensor, is_sharded, unsharded
 from paribus.models.evaluate import evaluate
@@ -143,7 +143,9 @@ class TrialCallback(Callback):
         )
         self.clock = clock or TrainingClock()  # stands still during evaluations and checkpoints
         self.ema_decay: float | None = None
-        self.averages: AveragedWeights | None = None  # made from the first weights, on the device of the training
+        # Made from the first weights, on the device of the training.
+        self.averages: AveragedWeights | OptimizerAverages | None = None
+        model.evaluates_averages = True
         self.checkpoint: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
         self._unread: list[UnreadStep] = []
@@ -189,8 +191,10 @@ class TrialCallback(Callback):
             self.checks.count_updates(trainer.optimizers[0], self.step)
         if self.ema_decay is not None:
             self.averages = AveragedWeights(self.model, self.ema_decay)
-            if self.checkpoint is not None:
-                self.averages.resume(self.checkpoint.extra["averages"])
+        elif self.model.optimizer.traits.get("averages"):
+            self.averages = OptimizerAverages(self.model, self.model.optimizer, trainer.optimizers[0])
+        if self.averages is not None and self.checkpoint is not None:
+            self.averages.resume(self.checkpoint.extra["averages"])
         if self._is_checked():
             self.checks.store_parameters()
         self.clock.start(self.model.device)

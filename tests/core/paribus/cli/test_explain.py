@@ -159,7 +159,7 @@ def test_every_key_of_a_spec_is_explained(cli: Cli, key: str) -> None:
     [
         (
             "optimizer.weight_decay",
-            ["optimizer.adamw, optimizer.ademamix, optimizer.soap, optimizer.stable-adamw:", "(a number; ≥ 0; default 0.01)"],
+            ["optimizer.schedule-free, optimizer.soap, optimizer.stable-adamw:", "(a number; ≥ 0; default 0.01)"],
         ),
         ("attention.gqa.kv_heads", ["attention.gqa:", "(a whole number; ≥ 1; divides dims.heads; default 2)"]),
         ("parts.decoder.cross.attention.scores.soft_cap", ["attention.mha", "(a number, or null; > 0; default null)"]),

@@ -1,4 +1,4 @@
-"""`trainer.ema_decay`: the average of the weights is evaluated and saved, and changes no step."""
+"""Averages of weights, by `trainer.ema_decay` or an optimizer: they are evaluated and saved, and change no step."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from tests.fixtures.problems import raises_problem
 from torch import nn
 
 import paribus
+from paribus.assembly.components import make
 from paribus.errors import SpecError
 from paribus.models.averaged_weights import AveragedWeights, decay_at
 from paribus.models.checkpoint import parameter_digest
 from paribus.models.evaluate import evaluate
+from paribus.models.optimizer_schedule import build_optimizer, evaluated_weights
 from paribus.registry import Registry
+from paribus.slots.optimizer import Optimizer
 from paribus.specs.resolve import resolved
 from paribus.train.step_memory import step_memory
 from paribus.train.trial import TrialContext, run_trial
@@ -28,6 +31,7 @@ SMALL = (
     "data.validation=16",
 )  # fmt: skip
 METRIC = "metric: {name: val/clm/loss, better: lower, margin: 0.05}"
+SCHEDULE_FREE = "optimizer={name: schedule-free, weight_decay: 0.1}"
 
 
 def trained(registry: Registry, folder: Path, *overrides: str, **arguments: Any) -> dict[str, Any]:
@@ -100,8 +104,9 @@ def test_averages_change_what_is_evaluated_and_no_step(precision: str, registry:
 
 
 @pytest.mark.thorough
-def test_the_saved_model_has_the_averages(registry: Registry, tmp_path: Path) -> None:
-    result = trained(registry, tmp_path, "trainer.ema_decay=0.9")
+@pytest.mark.parametrize("option", ["trainer.ema_decay=0.9", SCHEDULE_FREE])
+def test_the_saved_model_has_the_averages(option: str, registry: Registry, tmp_path: Path) -> None:
+    result = trained(registry, tmp_path, option)
     model = paribus.load(tmp_path)
     assert parameter_digest(model) == result["digests"]["parameters"]
     metrics = evaluate(model, paribus.data(model.spec))
@@ -118,14 +123,15 @@ def test_an_average_of_one_step_is_nearly_its_weights(registry: Registry, tmp_pa
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["32", "bf16-true"])
-def test_a_trial_with_averages_resumes_bitwise(precision: str, registry: Registry, tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["trainer.ema_decay=0.9", SCHEDULE_FREE])
+def test_a_trial_with_averages_resumes_bitwise(option: str, precision: str, registry: Registry, tmp_path: Path) -> None:
     steps = 0
 
     def count_steps(step: int, loss: float) -> None:
         nonlocal steps
         steps = step
 
-    options = ("trainer.ema_decay=0.9", f"trainer.precision={precision}")
+    options = (option, f"trainer.precision={precision}")
     whole = trained(registry, tmp_path / "whole", *options)
     with pytest.raises(InterruptedTrialError, match="checkpoint"):
         trained(registry, tmp_path / "resumed", *options, should_stop=lambda: steps == 3, on_step=count_steps)
@@ -168,3 +174,75 @@ def test_a_study_compares_averages_with_last_weights(tmp_path: Path) -> None:
     text = str(paribus.compare(paribus.run(path)))
     assert "same batches; training differs" in " ".join(text.split())
     assert "changed nothing" not in text
+
+
+# -- averages of an optimizer -------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("precision", ["32", "bf16-true"])
+def test_evaluations_of_an_optimizers_averages_change_no_step(
+    precision: str, registry: Registry, tmp_path: Path
+) -> None:
+    options = (SCHEDULE_FREE, f"trainer.precision={precision}", "trainer.max_steps=8")
+    once, often = (trained(registry, tmp_path / str(n), *options, f"data.evaluations={n}") for n in (1, 8))
+    assert len(often["curve"]) == 8
+    assert often["losses"] == once["losses"]
+    for name in ("parameters", "optimizer"):
+        assert often["digests"][name] == once["digests"][name]
+    assert often["metrics"] == once["metrics"]
+    assert often["certificate"]["changed_tensors"] == []
+
+
+@pytest.mark.thorough
+def test_a_trial_evaluates_and_saves_the_averages_of_its_optimizer(registry: Registry, tmp_path: Path) -> None:
+    """Against a loop over the same steps that computes the averages itself."""
+    trained(registry, tmp_path, SCHEDULE_FREE, "schedule=constant")
+    spec = resolved("gpt-tiny", *SMALL, SCHEDULE_FREE, "schedule=constant", registry=registry)
+    model, data = paribus.assemble(spec), paribus.data(spec)
+    optimizer: Any = build_optimizer(model.optimizer, model)
+    for step in range(6):
+        model.loss(data.step(step)).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), (spec["trainer"] or {}).get("gradient_clip_val") or torch.inf)
+        optimizer.step()
+        optimizer.zero_grad()
+    saved = dict(paribus.load(tmp_path).named_parameters())
+    for name, y in model.named_parameters():
+        average = (y - (1 - 0.9) * optimizer.state[y]["z"]) / 0.9
+        torch.testing.assert_close(saved[name], average, rtol=1e-4, atol=1e-5)
+        assert not torch.equal(saved[name], y)
+
+
+def test_averages_of_half_precision_are_those_of_float32_updates(registry: Registry) -> None:
+    component = make(registry, "optimizer", resolved("gpt-tiny", SCHEDULE_FREE)["optimizer"], kind=Optimizer)
+    half, exact = nn.Linear(4, 3).bfloat16(), nn.Linear(4, 3)
+    exact.load_state_dict({name: value.float() for name, value in half.state_dict().items()})
+    optimizers = [build_optimizer(component, model) for model in (half, exact)]
+    for _ in range(9):
+        for rounded, parameter in zip(half.parameters(), exact.parameters(), strict=True):
+            rounded.grad = torch.randn(parameter.shape, dtype=torch.bfloat16)
+            parameter.grad = rounded.grad.float()
+        for optimizer in optimizers:
+            optimizer.step()
+    resumed = build_optimizer(component, half)
+    resumed.load_state_dict(optimizers[0].state_dict())
+    expected = component.evaluated_weights(optimizers[1])
+    for optimizer in (optimizers[0], resumed):
+        averages = evaluated_weights(component, optimizer)
+        for rounded, parameter in zip(half.parameters(), exact.parameters(), strict=True):
+            assert torch.equal(averages[rounded], expected[parameter])
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("trainer.ema_decay=0.9", "trainer.ema_decay"),
+        ("placement=ngpt", "optimizer"),
+        ("placement=[pre, ngpt]", "optimizer"),
+    ],
+)
+def test_an_optimizer_with_averages_refuses_others_and_scaled_weights(
+    override: str, key: str, registry: Registry
+) -> None:
+    with raises_problem(SpecError, "does-not-fit", key, "schedule-free"):
+        resolved("gpt-tiny", SCHEDULE_FREE, override, registry=registry)

@@ -230,13 +230,15 @@ def files(folder: Path) -> list[str]:
 def test_an_optimizer_steps_on_shards_as_on_whole_tensors(
     spec: MakeSpec, registry: Registry, tmp_path: Path, optimizer: str
 ) -> None:
-    steps = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2}
-    result = {}
+    steps = {"gradient_clip_val": 0.5, "accumulate_grad_batches": 2, "ema_decay": None}
+    result: dict[str, dict[str, torch.Tensor]] = {}
     for name, both in (("whole", BOTH), ("pieces", PIECES)):
         (tmp_path / name).mkdir()
         specs = resolved_with(spec(**both, **steps), optimizer)
         run_trial(specs, registry, TrialContext("x", tmp_path / name, TrialOptions(checkpoint_steps=2)))
-        result[name], _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
+        checkpoint, _ = read_tensors(tmp_path / name / "checkpoints/step-00000004.safetensors")
+        saved, _ = read_tensors(tmp_path / name / WEIGHTS)
+        result[name] = {**checkpoint, **{f"model/saved/{path}": tensor for path, tensor in saved.items()}}
     assert result["pieces"].keys() == result["whole"].keys()
     for name, tensor in result["whole"].items():
         if name.startswith(("model/", "optimizer/")):

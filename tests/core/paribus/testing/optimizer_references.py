@@ -183,9 +183,30 @@ def ademamix(
     return weight
 
 
+def schedule_free(
+    optimizer: Any, weight: Tensor, gradients: Sequence[Tensor], options: Options, factors: Sequence[float]
+) -> Tensor:
+    """Algorithm 1 of Defazio et al. 2024, with x, y and z apart, and steps weighted by the squared maximum rate."""
+    beta, decay = options["beta1"], options["weight_decay"] if weight.ndim > 1 else 0.0
+    x = y = z = weight
+    square, largest, total = torch.zeros_like(weight), 0.0, 0.0
+    for step, (gradient, factor) in enumerate(zip(gradients, factors, strict=True), start=1):
+        rate = factor * options["lr"]
+        largest = max(largest, rate)
+        total += largest**2
+        square = options["beta2"] * square + (1 - options["beta2"]) * gradient**2
+        root = (square / (1 - options["beta2"] ** step)).sqrt() + options["eps"]
+        z = z - rate * (gradient / root + decay * y)
+        share = largest**2 / total if total else 0.0
+        x = (1 - share) * x + share * z
+        y = (1 - beta) * z + beta * x
+    return y
+
+
 REFERENCES = {
     "optimizer.ademamix": ademamix,
     "optimizer.lion": lion,
+    "optimizer.schedule-free": schedule_free,
     "optimizer.normuon": with_hidden_matrices(normuon_directions),
     "optimizer.soap": soap,
     "optimizer.muon": with_hidden_matrices(muon_directions),

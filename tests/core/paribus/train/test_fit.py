@@ -7,9 +7,11 @@ import pytest
 import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
+from tests.fixtures.problems import raises_problem
 from torch import Tensor
 
 from paribus.datamodule.data import Data
+from paribus.errors import SpecError
 from paribus.evidence.digests import batch_digest
 from paribus.models.evaluate import evaluate
 from paribus.models.lightning_module import Model
@@ -90,6 +92,13 @@ def test_a_model_fits_its_data(preset: str, assemble: Assemble, feed: Feed) -> N
     assert (flat(model) != initial_weights).any()
     assert recorder.batches == [batch_digest(data.step(step)) for step in range(3)]
     assert {path.partition(".")[0] for path in model.state_dict()} <= {"embedding", "body", "encoder", "objectives"}
+
+
+def test_an_optimizer_that_evaluates_other_weights_is_refused(assemble: Assemble, feed: Feed) -> None:
+    """Lightning would validate and save the weights of its steps."""
+    model = assemble("gpt-tiny", "optimizer=schedule-free")
+    with raises_problem(SpecError, "does-not-fit", "optimizer", "paribus train"):
+        fit(model, feed("gpt-tiny"), max_steps=1)
 
 
 @pytest.mark.parametrize("preset", TINY)
