@@ -134,7 +134,7 @@ def gradient_fault(model: SmallModel, length: int) -> str:
         named = dict(model.topology.named_parameters())
         grads = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
     for path, grad in zip(named, grads, strict=True):
-        if grad is None and _is_unused_query_norm(model, path):
+        if grad is None and _is_for_unused_queries(model, path):
             continue
         if grad is None:
             return f"no gradient reaches `{path}`. Usual cause: the forward pass does not use it"
@@ -149,10 +149,10 @@ def gradient_fault(model: SmallModel, length: int) -> str:
     return HOLDS
 
 
-def _is_unused_query_norm(model: SmallModel, path: str) -> bool:
-    """Return True for the query norm of a cross-attention that declares `content_based: False`."""
-    layer_path, _, inside = path.partition(".placement.norms.cross.")
-    if not inside:
+def _is_for_unused_queries(model: SmallModel, path: str) -> bool:
+    """Return True for what a placement does to the queries of a cross-attention with `content_based: False`."""
+    layer_path, _, inside = path.partition(".placement.")
+    if "cross" not in inside.split("."):
         return False
     layer = model.topology.get_submodule(layer_path)
     assert isinstance(layer, Layer)

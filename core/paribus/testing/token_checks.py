@@ -13,6 +13,7 @@ from paribus.parts.attend import Attend
 from paribus.parts.batch import PADDING, Stream, TokenLayout
 from paribus.parts.stack import Stack
 from paribus.parts.visibility import Visibility, visibility_mask, with_order
+from paribus.slots.placement import Placement
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import (
     TOLERANCE,
@@ -79,7 +80,7 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
     influences = [float(reached.max()) > TOLERANCE for reached in influence]
     reads_keys = {layer.attention.traits.get("reads_keys", "all") for layer in model.layers()} or {"all"}
     if reads_keys == {"all"}:
-        for token in visible_to_others(model, length):
+        for token in [] if _weights_may_vanish(model) else visible_to_others(model, length):
             if not influences[token]:
                 return (
                     f"in a sequence of {length} tokens, changing token {token} changes no output at another position. "
@@ -87,12 +88,26 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
                 )
         return HOLDS
     mixes_itself = not isinstance(model.topology.stage("body"), Stack)  # as a BiLSTM over layers of attention
+    placements = [layer.placement for layer in model.layers() if isinstance(layer.placement, Placement)]
+    mixes_itself = mixes_itself or any(placement.traits.get("mixes_tokens", False) for placement in placements)
     if not mixes_itself and len(reads_keys) == 1 and sum(influences) != (expected := 1 if "one" in reads_keys else 0):
         return (
             f"in a sequence of {length} tokens, {sum(influences)} change an output at another position; expected "
             f"{expected}, as its trait `reads_keys` is {next(iter(reads_keys))!r}"
         )
     return HOLDS
+
+
+def _weights_may_vanish(model: SmallModel) -> bool:
+    """Return True if a bias of the position may take all scores below 0, where weights like those of ReLU are 0."""
+    attends = [
+        module
+        for layer in model.layers()
+        if not layer.attention.traits.get("normalized", True)
+        for module in layer.attention.modules()
+        if isinstance(module, Attend)
+    ]
+    return any(attend.position.traits["bias"] != "none" for attend in attends)
 
 
 def visible_to_others(model: SmallModel, length: int) -> list[int]:
