@@ -320,6 +320,8 @@ def averaging_violations(index: Index, spec: Mapping[str, Any]) -> Iterator[Viol
     for name in sorted(_placement_names(spec)):
         if name in placements and placements[name].traits.get("unit_weights"):
             message = f"placement `{name}` scales weights after each step, but not their averages"
+            if averages and entry is not None:
+                message += f" in `{entry.name}`"
             if has_ema:
                 yield Violation("does-not-fit", ("trainer", EMA_DECAY.name), message, "null")
             else:

@@ -16,7 +16,7 @@ from paribus.parts.stack import Layer
 from paribus.slots.attention import Attention
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
-from paribus.testing.token_checks import packed_stream, pad_tokens
+from paribus.testing.token_checks import packed_stream, pad_tokens, weights_may_vanish
 
 CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
 # Chunks that end in padding, start with padding, or start a document; one is long, with consecutive positions. The last
@@ -141,12 +141,24 @@ def gradient_fault(model: SmallModel, length: int) -> str:
         if not torch.isfinite(grad).all():
             return f"the gradient of `{path}` is not finite. Usual cause: a root or a division at 0"
         # A bias of the keys has a gradient of 0, because softmax is invariant to it.
-        if not grad.any() and model.parameter_info[path].role != "bias" and not _has_gradient_on_noise(model, path):
+        if grad.any() or model.parameter_info[path].role == "bias" or _may_have_no_gradient(model, path):
+            continue
+        if not _has_gradient_on_noise(model, path):
             return (
                 f"the gradient of `{path}` is 0 everywhere, so it is not trained. Usual cause: a factor that is always "
                 "0"
             )
     return HOLDS
+
+
+def _may_have_no_gradient(model: SmallModel, path: str) -> bool:
+    """Return True for what another component leaves without an effect: a bias of the position that takes all scores
+    below 0, where weights of attention are 0, and a choice among outputs that an attention without keys leaves equal.
+    """
+    if "position" in path.split("."):
+        return weights_may_vanish(model)
+    layers = [layer for layer in model.layers() if ".placement." in path]
+    return any(layer.attention.traits.get("reads_keys") == "none" for layer in layers)
 
 
 def _is_for_unused_queries(model: SmallModel, path: str) -> bool:

@@ -80,7 +80,7 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
     influences = [float(reached.max()) > TOLERANCE for reached in influence]
     reads_keys = {layer.attention.traits.get("reads_keys", "all") for layer in model.layers()} or {"all"}
     if reads_keys == {"all"}:
-        for token in [] if _weights_may_vanish(model) else visible_to_others(model, length):
+        for token in [] if weights_may_vanish(model) else visible_to_others(model, length):
             if not influences[token]:
                 return (
                     f"in a sequence of {length} tokens, changing token {token} changes no output at another position. "
@@ -98,12 +98,12 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
     return HOLDS
 
 
-def _weights_may_vanish(model: SmallModel) -> bool:
+def weights_may_vanish(model: SmallModel) -> bool:
     """Return True if a bias of the position may take all scores below 0, where weights like those of ReLU are 0."""
     attends = [
         module
         for layer in model.layers()
-        if not layer.attention.traits.get("normalized", True)
+        if not layer.attention.traits.get("normalized", False)
         for module in layer.attention.modules()
         if isinstance(module, Attend)
     ]

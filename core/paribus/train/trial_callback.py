@@ -145,7 +145,6 @@ class TrialCallback(Callback):
         self.ema_decay: float | None = None
         # Made from the first weights, on the device of the training.
         self.averages: AveragedWeights | OptimizerAverages | None = None
-        model.evaluates_averages = True
         self.checkpoint: Checkpoint | None = None
         self._micro_batches: list[Batch] = []  # of the current step
         self._unread: list[UnreadStep] = []
@@ -181,6 +180,9 @@ class TrialCallback(Callback):
         self.clock.seconds, self.clock.spent = checkpoint.extra["seconds"], checkpoint.extra["spent"]
 
     # -- Lightning hooks ------------------------------------------------------------------------------------------
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.model.evaluates_averages = True
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.optimizer_options = optimizer_options(self.model, trainer.optimizers[0])
