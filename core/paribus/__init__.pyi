@@ -60,6 +60,7 @@ from .parts.context import ScoreFunctions as ScoreFunctions
 from .parts.context import State as State
 from .parts.context import States as States
 from .parts.depthwise_convolution import DepthwiseConvolution as DepthwiseConvolution
+from .parts.depthwise_convolution import ShortConvolutions as ShortConvolutions
 from .parts.few_shot_prompt import FewShotFormat as FewShotFormat
 from .parts.few_shot_prompt import LabelledText as LabelledText
 from .parts.forget_gates import running_sums as running_sums

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, final
+from typing import Annotated, ClassVar, Protocol, final
 
+import torch
 from torch import Tensor
 
 from paribus import (
@@ -22,6 +23,18 @@ from paribus import (
     WeightConverter,
 )
 from paribus_objective import vocabulary_head, z_loss
+
+
+class _EndsTexts(Protocol):
+    """Objective that knows the token that closes a document, if there is one."""
+
+    end_of_text: int | None
+
+
+def continue_text(self: _EndsTexts, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
+    """Continue a text; an empty one starts after the end of another, as in training."""
+    start = () if self.end_of_text is None else (self.end_of_text,)
+    return Prompt(tuple(ids) or start, stop=self.end_of_text)
 
 
 @final
@@ -51,6 +64,7 @@ class CausalLanguageModelling(Objective, WeightConverter):
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
     convert_weights = vocabulary_head.convert_weights
+    prompt = continue_text
 
     def __init__(
         self,
@@ -74,17 +88,21 @@ class CausalLanguageModelling(Objective, WeightConverter):
         inputs, labels = shift(streams["body"])
         return TrainingExamples({**streams, "body": inputs}, {"labels": labels})
 
-    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
-        """Continue a text; an empty one starts after the end of another, as in training."""
-        start = () if self.end_of_text is None else (self.end_of_text,)
-        return Prompt(tuple(ids) or start, stop=self.end_of_text)
-
 
 def shift(body: Stream) -> tuple[Stream, Tensor]:
     """Return all tokens but the last as inputs, and the next token of each as its label."""
-    labels = body.tokens[:, 1:].clone()  # a copy: a change to the labels must not change the inputs
-    if body.documents is not None:
-        document, next_document = body.documents[:, :-1], body.documents[:, 1:]
-        labels = labels.masked_fill((document != next_document) | (next_document < 0), IGNORED)
     inputs = Stream(*(None if values is None else values[:, :-1] for values in body))  # type: ignore[arg-type]  # a NamedTuple loses which field may be None
-    return inputs, labels
+    return inputs, labels_ahead(body, 1)
+
+
+def labels_ahead(body: Stream, distance: int) -> Tensor:
+    """Return the token at a distance from each position, or IGNORED where it is of another document or after the end:
+    (B, T + 1) -> (B, T).
+    """
+    labels = torch.full_like(body.tokens[:, 1:], IGNORED)
+    ahead = body.tokens[:, distance:]
+    if body.documents is not None:
+        here, there = body.documents[:, :-distance], body.documents[:, distance:]
+        ahead = ahead.masked_fill((here != there) | (there < 0), IGNORED)
+    labels[:, : ahead.shape[1]] = ahead
+    return labels

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, final
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
-    IGNORED,
     Cost,
     Draw,
     ForwardPass,
-    GenerationTarget,
     Load,
     LossTerm,
     Norms,
     Objective,
     ObjectiveTraits,
-    Prompt,
     Range,
     Role,
     Shape,
@@ -29,7 +26,7 @@ from paribus import (
     WeightConverter,
 )
 from paribus_objective import scoring, vocabulary_head
-from paribus_objective.causal_language_modelling import shift
+from paribus_objective.causal_language_modelling import continue_text, labels_ahead, shift
 
 MOST: Final = 8
 
@@ -60,6 +57,7 @@ class MultiTokenPrediction(Objective, WeightConverter):
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
     convert_weights = vocabulary_head.convert_weights
+    prompt = continue_text
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class MultiTokenPrediction(Objective, WeightConverter):
         self.classes, self.weight = shape.vocabulary, weight
         self.distances = tuple(range(2, ahead + 1))
         self.terms = {"loss": "labels"} | {f"ahead-{it}": f"labels {it}" for it in self.distances}  # type: ignore[misc]  # the class has those without further heads
-        self.end_of_text = vocabulary.end_token  # closes each document
+        self.end_of_text = vocabulary.end_token  # closes each document, for `prompt`
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=False)
         self.further = nn.ModuleList(FurtherHead(shape, norm) for _ in self.distances)
 
@@ -122,11 +120,6 @@ class MultiTokenPrediction(Objective, WeightConverter):
     def unembed_positions(self, length: int) -> int:
         return sum(length - distance + 1 for distance in (1, *self.distances))
 
-    def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
-        """Continue a text; an empty one starts after the end of another, as in training."""
-        start = () if self.end_of_text is None else (self.end_of_text,)
-        return Prompt(tuple(ids) or start, stop=self.end_of_text)
-
 
 @final
 class FurtherHead(nn.Module):
@@ -146,15 +139,3 @@ class FurtherHead(nn.Module):
     def cost(self, load: Load) -> Cost:
         """Return the cost for `load.head_positions` positions."""
         return Cost(flops=2 * load.head_positions * self.dense.weight.numel())
-
-
-def labels_ahead(body: Stream, distance: int) -> Tensor:
-    """Return the token at a distance from each position, or IGNORED where it is of another document or after the end:
-    (B, T + 1) -> (B, T).
-    """
-    labels = body.tokens[:, 1:].roll(1 - distance, dims=1)
-    labels[:, 1 - distance :] = IGNORED
-    if body.documents is not None:
-        here, there = body.documents[:, :-distance], body.documents[:, distance:]
-        labels[:, : 1 - distance].masked_fill_((here != there) | (there < 0), IGNORED)
-    return labels

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from paribus import (
     Context,
     Cost,
-    DepthwiseConvolution,
     Load,
     Norm,
     PlacementTraits,
     Range,
-    Role,
     Shape,
+    ShortConvolutions,
     State,
     StreamPlacement,
     Streams,
@@ -33,11 +32,6 @@ class Canon(StreamPlacement):
     softmax attentions. The smear of modded-nanogpt is the case of `kernel: 2`. (B, T, D) -> (B, T, D).
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {
-        "convolutions.attention.weight": "vector",
-        "convolutions.cross.weight": "vector",
-        "convolutions.feedforward.weight": "vector",
-    }
     traits: ClassVar[PlacementTraits] = {"final_norm": True, "mixes_tokens": True}
 
     def __init__(
@@ -49,14 +43,8 @@ class Canon(StreamPlacement):
     ) -> None:
         super().__init__()
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers})
-        self.convolutions = nn.ModuleDict(
-            {
-                name: DepthwiseConvolution(
-                    shape.width, kernel, causal=shape.causal, bias=False, state=f"inputs of {name}"
-                )
-                for name in shape.sublayers
-            }
-        )
+        widths = dict.fromkeys(shape.sublayers, shape.width)
+        self.convolutions = ShortConvolutions(widths, kernel, causal=shape.causal)
 
     def begin(self, x: Tensor) -> Streams:
         return (x,)
@@ -64,18 +52,14 @@ class Canon(StreamPlacement):
     def advance(self, streams: Streams, sublayers: Mapping[str, Sublayer], ctx: Context) -> Streams:
         (x,) = streams
         for name, sublayer in sublayers.items():
-            h = self.norms[name](x)
-            x = x + sublayer(h + self.convolutions[name](h, ctx))
+            x = x + sublayer(self.convolutions(name, self.norms[name](x), ctx))
         return (x,)
 
     def end(self, streams: Streams) -> Tensor:
         return streams[-1]
 
     def empty_state(self, batch: int, like: Tensor) -> State:
-        return {name: tensor for each in self._each() for name, tensor in each.start(batch, like).items()}
+        return self.convolutions.start(batch, like)
 
     def cost(self, load: Load) -> Cost:
-        return sum((each.cost(load) for each in self._each()), Cost())
-
-    def _each(self) -> list[DepthwiseConvolution]:
-        return [each for each in self.convolutions.values() if isinstance(each, DepthwiseConvolution)]
+        return self.convolutions.cost(load)

@@ -268,7 +268,7 @@ class SpecBuilder:
                 cross = self._layer_position(self._cross(spec), cross_positions, source, self.cross_shape(part, source))
             layers.append(self._layer(spec, part, source, position, cross))
             wiring.append((position, cross))
-        _check_streams([layer.placement for layer in layers], part)
+        _check_streams([layer.placement for layer in layers], as_list(spec.get("placement") or []))
         placement = layers[-1].placement if layers else None
         needs_final = isinstance(placement, Placement) and placement.traits["final_norm"]
         final_norm = self.norm(spec, shape.width, shape.layers - 1, "the stack")() if needs_final else None
@@ -357,14 +357,16 @@ class SpecBuilder:
         )
 
 
-def _check_streams(placements: Sequence[nn.Module | None], part: Part) -> None:
+def _check_streams(placements: Sequence[nn.Module | None], nodes: Sequence[Node]) -> None:
     """Reject a list of placements whose layers pass on different streams."""
-    kinds = {type(placement) for placement in placements}
-    if len(kinds) > 1 and any(isinstance(placement, StreamPlacement) for placement in placements):
-        message = f"layers of the {part.name} pass several residual streams on, and those of its list are not the same"
-        raise SpecError(
-            Problem(code="does-not-fit", path="placement", message=message, valid="one placement for all layers")
-        )
+    if len({type(placement) for placement in placements}) < 2:
+        return
+    for placement, node in zip(placements, nodes, strict=False):
+        if isinstance(placement, StreamPlacement):
+            other = next(each["name"] for each in nodes if each["name"] != node["name"])
+            message = f"layers with `{node['name']}` pass on residual streams of their own, which `{other}` cannot read"
+            valid = f"one placement for all layers: {node['name']}, or {other}"
+            raise SpecError(Problem(code="does-not-fit", path="placement", message=message, valid=valid))
 
 
 def _only_embeds(position: Position) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, cast, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from paribus.parts.context import (
     ScoreFunctions,
     State,
 )
-from paribus.parts.depthwise_convolution import DepthwiseConvolution
+from paribus.parts.depthwise_convolution import ShortConvolutions
 from paribus.parts.forget_gates import ForgetGates
 from paribus.parts.heads import ContentProjection, Projections, RootMeanSquare, ScoreOptions, repeat_heads
 from paribus.parts.shape import Cost, Load, Role, Shape
@@ -130,7 +130,6 @@ class Attend(nn.Module):
         "own_share": "bias",
         "table_share": "bias",
         "gate.weight": "weight",
-        **{f"convolutions.{name}.weight": "vector" for name in "qkv"},
     }
 
     def __init__(
@@ -168,17 +167,10 @@ class Attend(nn.Module):
         gates = {"headwise": shape.heads, "elementwise": shape.heads * shape.head_width}
         self.gate = nn.Linear(shape.width, gates[scores.gate], bias=False) if scores.gate is not None else None
         values = (kv_heads or shape.heads) * shape.head_width
-        widths = {"q": shape.heads * shape.head_width, "k": values, "v": values}
-        self.convolutions: nn.ModuleDict | None = None
+        self.convolutions: ShortConvolutions | None = None
         if scores.kernel is not None:
-            self.convolutions = nn.ModuleDict(
-                {
-                    name: DepthwiseConvolution(
-                        width, scores.kernel, causal=shape.causal, bias=False, state=f"inputs of {name}"
-                    )
-                    for name, width in widths.items()
-                }
-            )
+            widths = {"q": shape.heads * shape.head_width, "k": values, "v": values}
+            self.convolutions = ShortConvolutions(widths, scores.kernel, causal=shape.causal)
         self.value_table = nn.Embedding(shape.vocabulary, values) if scores.value_embedding else None
         self.table_share = nn.Parameter(torch.empty(())) if scores.value_embedding else None
         self.plan = 0
@@ -301,18 +293,12 @@ class Attend(nn.Module):
         """Return the cost of the gates and of short convolutions, which `cost` of an attention leaves out."""
         cost = Cost() if self.gate is None else Cost(2 * load.queries * self.gate.weight.numel())
         cost = cost if self.forget is None else cost + self.forget.cost(load)
-        if self.convolutions is None:
-            return cost
-        keys = load._replace(queries=min(load.queries, load.keys))
-        convolutions = cast("list[DepthwiseConvolution]", list(self.convolutions.values()))
-        return sum((convolution.cost(keys) for convolution in convolutions), cost)
+        return cost if self.convolutions is None else cost + self.convolutions.cost(load)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         """Return an empty decoding state of the options, beside that of the attention."""
         state: State = {} if self.forget is None else self.forget.start(batch, length, like)
-        for convolution in () if self.convolutions is None else self.convolutions.values():
-            state.update(cast("DepthwiseConvolution", convolution).start(batch, like))
-        return state
+        return state if self.convolutions is None else {**state, **self.convolutions.start(batch, like)}
 
     def layer_scoring(
         self, heads: ContentProjection, scoring: ScoreFunctions | None, forget: Tensor | None = None
@@ -335,10 +321,8 @@ class Attend(nn.Module):
 
     def _add_position(self, forget: Tensor, bias: Callable[[Pair], Tensor] | None) -> Callable[[Pair], Tensor]:
         """Return the bias of the forget gates together with that of the position."""
-        if (
-            bias is None and self.position.traits["bias"] == "positions"
-        ):  # which no plan has, as content decides as well
-            bias = self.position.bias
+        if bias is None and self.position.traits["bias"] == "positions":
+            bias = self.position.bias  # no plan has it, as content decides as well
         return lambda pair: forget if bias is None else forget + bias(pair).to(forget.dtype)
 
     def _bias(self, pair: Pair) -> Tensor:
@@ -373,10 +357,10 @@ class Attend(nn.Module):
         if self.convolutions is None:
             return h
         channels = h.transpose(1, 2).flatten(2)
-        convolution = self.convolutions[name]
-        self._check_width(channels.shape[-1], cast("DepthwiseConvolution", convolution).width)
-        summed: Tensor = (channels + convolution(channels, ctx)).unflatten(-1, (h.shape[1], h.shape[3]))
-        return summed.transpose(1, 2)
+        self._check_width(channels.shape[-1], self.convolutions.widths[name])
+        summed: Tensor = self.convolutions(name, channels, ctx)
+        split: Tensor = summed.unflatten(-1, (h.shape[1], h.shape[3]))
+        return split.transpose(1, 2)
 
     def _mix_with_table(self, v: Tensor, ctx: Context) -> Tensor:
         """Return values mixed with the table's for each token, if there is one: half and half at the start."""

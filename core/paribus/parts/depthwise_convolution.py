@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from paribus.parts.batch import PADDING
 from paribus.parts.context import Context, State
-from paribus.parts.shape import Cost, Load
+from paribus.parts.shape import Cost, Load, Role
 
 
 @final
@@ -88,6 +89,37 @@ class DepthwiseConvolution(nn.Module):
     def cost(self, load: Load) -> Cost:
         """Return the cost of one sequence."""
         return Cost(2 * load.queries * self.width * self.kernel, state=self.left * self.width)
+
+
+@final
+class ShortConvolutions(nn.ModuleDict):
+    """Convolutions that are added to their inputs: x + conv(x), each with a name, a width and a decoding state."""
+
+    def __init__(self, widths: Mapping[str, int], kernel: int, *, causal: bool) -> None:
+        super().__init__(
+            {
+                name: DepthwiseConvolution(width, kernel, causal=causal, bias=False, state=f"inputs of {name}")
+                for name, width in widths.items()
+            }
+        )
+        self.widths = dict(widths)
+        self.roles: Mapping[str, Role] = {f"{name}.weight": "vector" for name in widths}
+
+    def forward(self, name: str, x: Tensor, ctx: Context) -> Tensor:
+        """(B, T, W) -> (B, T, W)."""
+        summed: Tensor = x + self[name](x, ctx)
+        return summed
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Return an empty decoding state of all convolutions."""
+        return {name: tensor for each in self._all() for name, tensor in each.start(batch, like).items()}
+
+    def cost(self, load: Load) -> Cost:
+        """Return the cost of all convolutions for one sequence."""
+        return sum((each.cost(load) for each in self._all()), Cost())
+
+    def _all(self) -> list[DepthwiseConvolution]:
+        return cast("list[DepthwiseConvolution]", list(self.values()))
 
 
 def _padding_first(documents: Tensor) -> Tensor:

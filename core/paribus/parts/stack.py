@@ -73,14 +73,16 @@ class Layer(nn.Module):
         self.recomputes = False  # activations are computed again in the backward pass, and not stored
 
     def run(
-        self, streams: Streams, ctx: Context, cross: Context | None = None, placed: State | None = None
+        self, streams: Streams, ctx: Context, cross: Context | None = None, placement_state: State | None = None
     ) -> tuple[Streams, Tensor | None]:
         """Return what a call returns; in training, by its compiled form and with recomputed activations if so set."""
         is_plain = not self.training or ctx.state is not None
         call = call_layer if is_plain or self.compiled is None else self.compiled
         if is_plain or not self.recomputes or not torch.is_grad_enabled():
-            return call(self, streams, ctx, cross, placed)
-        output: tuple[Streams, Tensor | None] = checkpoint(call, self, streams, ctx, cross, placed, use_reentrant=False)
+            return call(self, streams, ctx, cross, placement_state)
+        output: tuple[Streams, Tensor | None] = checkpoint(
+            call, self, streams, ctx, cross, placement_state, use_reentrant=False
+        )
         return output
 
     def begin(self, x: Tensor) -> Streams:
@@ -92,11 +94,11 @@ class Layer(nn.Module):
         return streams[-1] if self.placement is None else cast("Wiring", self.placement).end(streams)
 
     def forward(
-        self, streams: Streams, ctx: Context, cross: Context | None = None, placed: State | None = None
+        self, streams: Streams, ctx: Context, cross: Context | None = None, placement_state: State | None = None
     ) -> tuple[Streams, Tensor | None]:
         """Return the streams for the next layer, and the auxiliary loss of the feed-forward, if it has one.
 
-        `placed` is the decoding state of the placement, as `ctx` has that of the attention.
+        `placement_state` is the decoding state of the placement, as `ctx` has that of the attention.
         """
         auxiliary: Tensor | None = None
 
@@ -120,7 +122,10 @@ class Layer(nn.Module):
         if self.feeds:
             sublayers["feedforward"] = feed_forward
         if self.placement is not None:
-            streams = cast("Wiring", self.placement).advance(streams, sublayers, ctx._replace(state=placed))
+            streams = cast("Wiring", self.placement).advance(streams, sublayers, ctx._replace(state=placement_state))
+            if not isinstance(streams, tuple):
+                name, given = type(self.placement).__name__, type(streams).__name__
+                raise TypeError(f"`advance` of {name} returned a {given}; expected a tuple of streams (B, T, …)")
             return streams, auxiliary
         (x,) = streams
         for sublayer in sublayers.values():
@@ -132,9 +137,9 @@ class Layer(nn.Module):
 
 
 def call_layer(
-    layer: Layer, streams: Streams, ctx: Context, cross: Context | None, placed: State | None
+    layer: Layer, streams: Streams, ctx: Context, cross: Context | None, placement_state: State | None
 ) -> tuple[Streams, Tensor | None]:
-    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross, placed)
+    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross, placement_state)
     return output
 
 
@@ -179,10 +184,13 @@ class LastLayerInput(NamedTuple):
 
     x: Tensor  # (B, S, D)
     streams: Streams  # what the layer reads: `x`, or the streams of the placement
-    layout: TokenLayout
-    carry: dict[str, Tensor]
-    cross_carry: dict[str, Tensor]
-    tokens: Tensor | None = None
+    ctx: Context  # of its attention
+    cross: Context | None  # of its cross-attention
+
+    @property
+    def layout(self) -> TokenLayout:
+        """Layout of the tokens."""
+        return self.ctx.key_layout
 
 
 class Output(NamedTuple):
@@ -231,7 +239,7 @@ class Stack(Stage):
             self.norm = final
         self.normed = final is not None
         self.keeps_inputs = keeps_inputs
-        self.passes = nn.Embedding(len(loop_starts), shape.width) if loop_starts else None
+        self.loop_embedding = nn.Embedding(len(loop_starts), shape.width) if loop_starts else None
         self._loop_starts = loop_starts
         attentions = [attention for layer in layers for attention in (layer.attention, layer.cross)]
         self._reads_inputs = any(
@@ -292,54 +300,33 @@ class Stack(Stage):
         plans = self.planner.plans(x, layout, keys, past, memory, request.weights)
         auxiliary: Tensor | None = None
         captured: list[dict[str, Tensor]] = []
-        carry: dict[str, Tensor] = {}
-        cross_carry: dict[str, Tensor] = {}
-        kept = x if self.keeps_inputs else None
         inputs = x if self._reads_inputs else None
-        memory_inputs = memory.extra if self._reads_inputs and memory is not None else None
-        streams = read = layers[0].begin(x)
+        self_context = Context(plans, layout, keys, past=past, carry={}, inputs=inputs, tokens=tokens)
+        cross_context = None
+        if memory is not None:
+            extra_inputs = memory.extra if self._reads_inputs else None
+            cross_context = Context(
+                plans, layout, memory.layout, memory.hidden, None, past, {}, inputs=inputs, memory_inputs=extra_inputs
+            )
+        streams = layer_streams = layers[0].begin(x)
         for index, layer in enumerate(layers):
             state = states.layers[index] if states is not None else {}
             layer_capture: dict[str, Tensor] = {}
             captured.append(layer_capture)
             if index == 0 and 0 in request.hidden:
                 layer_capture["input"] = x  # layer 0
-            weights, heads = (
-                layer_capture if request.weights else None,
-                layer_capture if index + 1 in request.heads else None,
+            ctx = self_context._replace(
+                state=state.get("attention"),
+                captured=layer_capture if request.weights else None,
+                captured_heads=layer_capture if index + 1 in request.heads else None,
             )
-            ctx = Context(
-                plans,
-                layout,
-                keys,
-                None,
-                state.get("attention"),
-                past,
-                carry,
-                weights,
-                heads,
-                inputs,
-                tokens=tokens,
-            )
-            cross = None
-            if memory is not None:
-                cross_capture: dict[str, Tensor] | None = {} if request.weights else None
-                cross = Context(
-                    plans,
-                    layout,
-                    memory.layout,
-                    memory.hidden,
-                    state.get("cross"),
-                    past,
-                    cross_carry,
-                    cross_capture,
-                    inputs=inputs,
-                    memory_inputs=memory_inputs,
-                )
+            cross = cross_context
+            if cross_context is not None:
+                cross = cross_context._replace(state=state.get("cross"), captured={} if request.weights else None)
             if index in self._loop_starts:
-                assert self.passes is not None
-                streams = (*streams[:-1], streams[-1] + self.passes.weight[self._loop_starts.index(index)])
-            read = streams
+                assert self.loop_embedding is not None
+                streams = (*streams[:-1], streams[-1] + self.loop_embedding.weight[self._loop_starts.index(index)])
+            layer_streams = streams
             streams, extra = layer.run(streams, ctx, cross, state.get("placement"))
             if cross is not None and cross.captured:
                 layer_capture["cross"] = cross.captured["weights"]
@@ -351,11 +338,12 @@ class Stack(Stage):
             states.past = past + layout.positions.shape[-1]
         last_input = None
         if request.last_layer_input:
-            hidden = layers[-2].end(read) if len(layers) > 1 else x
-            last_input = LastLayerInput(hidden, read, keys, carry, cross_carry, tokens)
+            hidden = layers[-2].end(layer_streams) if len(layers) > 1 else x
+            last_input = LastLayerInput(hidden, layer_streams, self_context, cross_context)
         captures = tuple(captured) if request.weights or request.heads or request.hidden else ()
-        x = layers[-1].end(streams)
-        return Output(self.norm(x) if self.normed else x, layout, auxiliary, captures, kept, last_input)
+        kept = x if self.keeps_inputs else None
+        hidden = layers[-1].end(streams)
+        return Output(self.norm(hidden) if self.normed else hidden, layout, auxiliary, captures, kept, last_input)
 
     def rerun_last_layer(
         self, read: LastLayerInput, queries: Tensor, index: Tensor, times: int, memory: Memory | None = None
@@ -370,10 +358,8 @@ class Stack(Stage):
         length = keys.positions.shape[-1]
         content, layout = read.x[:, :length], keys.append_copies(index)
         plans = self.planner.plans(content, layout, keys, 0, memory, capture=False)
-        ctx = Context(plans, layout, keys, carry=read.carry, tokens=read.tokens)
-        cross = None
-        if memory is not None:
-            cross = Context(plans, layout, memory.layout, memory.hidden, carry=read.cross_carry)
+        ctx = read.ctx._replace(plans=plans, layout=layout)
+        cross = None if read.cross is None else read.cross._replace(plans=plans, layout=layout)
         layer = cast("Layer", self.layers[-1])
         for _ in range(times):
             pairs = zip(read.streams, layer.begin(queries), strict=True)

@@ -224,3 +224,10 @@ def test_what_has_no_neighbours_or_ids_is_refused(preset: str, override: str) ->
 def test_layers_of_different_streams_are_refused() -> None:
     with raises_problem(paribus.SpecError, "does-not-fit", "placement"):
         paribus.assemble(paribus.spec("gpt-tiny", *TINY, "placement=[x0, pre]"))
+
+
+def test_streams_that_are_no_tuple_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = paribus.assemble(paribus.spec("gpt-tiny", *TINY, "placement=x0"))
+    monkeypatch.setattr(EmbeddingResidual, "advance", lambda self, streams, sublayers, ctx: streams[-1])
+    with pytest.raises(TypeError, match="`advance` of EmbeddingResidual returned a Tensor"):
+        model.hidden(torch.zeros(1, 3, dtype=torch.long))

@@ -61,7 +61,7 @@ def test_a_loop_has_the_operations_and_the_cache_of_its_passes_and_the_parameter
 def test_a_vector_is_added_before_each_pass() -> None:
     plain, embedded = model(*LOOP), model(*LOOP, "dims.loop_embedding=true")
     body: Any = embedded.topology.get_submodule("body")
-    assert body.passes.weight.shape == (2, 16)
+    assert body.loop_embedding.weight.shape == (2, 16)
     inputs: list[Tensor] = []
     first = layers_of(embedded)[1]
     handle = first.register_forward_pre_hook(lambda module, arguments: inputs.append(arguments[0][0]))
@@ -73,9 +73,9 @@ def test_a_vector_is_added_before_each_pass() -> None:
     hidden = embedded.hidden(tokens())
     for registered in (handle, *handles):
         registered.remove()
-    for read, before, vector in zip(inputs, outputs, body.passes.weight, strict=False):
+    for read, before, vector in zip(inputs, outputs, body.loop_embedding.weight, strict=False):
         assert torch.equal(read, before + vector)
-    torch.nn.init.zeros_(body.passes.weight)
+    torch.nn.init.zeros_(body.loop_embedding.weight)
     assert torch.equal(embedded.hidden(tokens()), plain.hidden(tokens()))
     assert not torch.equal(hidden, plain.hidden(tokens()))
 
