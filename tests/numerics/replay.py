@@ -120,23 +120,22 @@ def archive(tree: Path, commit: str, target: Path) -> None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--check", is_flag=True, help="Write nothing; fail unless the engine is in the list, and equal.")
 @click.option("--raise", "raised", metavar="TEXT", help="Begin a new epoch; TEXT is what changed.")
-@click.option("--coverage", is_flag=True, help="Also list lines of the engine that no golden trial reaches.")
 @click.option(
     "--only", multiple=True, metavar="TRIAL", help="Run this golden trial only, and write nothing; repeatable."
 )
 @click.option("--tree", type=click.Path(path_type=Path), default=ROOT, help="The tree to prove, instead of this one.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Keep both trees' results in this new folder.")
-def main(check: bool, raised: str | None, coverage: bool, only: tuple[str, ...], tree: Path, keep: Path | None) -> None:
+def main(check: bool, raised: str | None, only: tuple[str, ...], tree: Path, keep: Path | None) -> None:
     """Prove that the engine computes the numbers of the latest epoch, and add its hash to `epochs.json`."""
     if raised is not None and (check or only or not raised.strip()):
         raise click.UsageError("--raise needs a TEXT, and no --check or --only")
     tree = tree.resolve()
     epochs, engine = EpochFile(tree), hash_of_engine(tree / "core" / "paribus")
     is_known, writes = engine in epochs.entries[-1].engines, not check and not only
-    if is_known and writes and raised is None and not coverage:
+    if is_known and writes and raised is None:
         click.echo(f"the engine {engine} is proven already: epoch {epochs.entries[-1].epoch}")
         return
-    begin, result = replay_from_begin(epochs, keep, only, with_lines=(coverage or check) and not only)
+    begin, result = replay_from_begin(epochs, keep, only, with_lines=not only)
     lines = result.results.lines
     problems = coverage_problems(tree / "core" / "paribus", lines, REASONS) if lines else []
     for line in (*(f"note: {note}" for note in result.notes), *problems):

@@ -279,6 +279,11 @@ def test_functions_with_lines_that_are_not_reached(tmp_path: Path) -> None:
     assert "no golden trial reaches 1 lines of `in_part`, 15; the list has 0" in problem
     reasons.write_text("{}")
     assert len(coverage_problems(tmp_path, {str(path): lines}, reasons)) == 2
+    reasons.write_text(
+        'module.py: {in_part: "1 version: p", gone: "1 version: p", reached: "1 version: p", absent: "1 version: p"}'
+    )
+    (problem,) = coverage_problems(tmp_path, {str(path): lines}, reasons)
+    assert problem.startswith("module.py: all lines of `absent` are reached, or it is gone")
 
 
 # --- replay ---
