@@ -33,8 +33,8 @@ MOST: Final = 8
 
 @final
 class MultiTokenPrediction(Objective, WeightConverter):
-    """Multi-token prediction: `clm`, in which each position also predicts the tokens after the next one, by a further
-    head for each: "Better & Faster Large Language Models via Multi-token Prediction" (Gloeckle et al. 2024).
+    """Multi-token prediction, MTP: `clm`, in which each position also predicts the tokens after the next one, by a
+    further head for each: "Better & Faster Large Language Models via Multi-token Prediction" (Gloeckle et al. 2024).
 
     A further head is a residual block, `norm(h + silu(W h + b))`, before the embedding's scores, which all heads share.
     The next token has no block: its term `loss` is that of `clm`, with the same labels. `ahead-2` and so on are the

@@ -109,13 +109,15 @@ def _bare(index: Index, topic: str, topics: list[str]) -> tuple[str, str]:
     if slots:
         message, valid = f"`{topic}` is in several slots", join_names(f"{slot}.{topic}" for slot in slots)
         raise SpecError(Problem(code="ambiguous", message=message, valid=valid))
+    from paribus.registry.suggestions import suggest_name
     from paribus.specs.fields import suggest_key
 
     components = [f"{slot}.{name}" for slot in SLOTS for name in index.entries[slot]]
     message = f'unknown topic "{topic}"'
     valid = f"{join_names(topics, limit=len(topics))}, or slot.name, such as {components[0]}"
     names = [*topics, *components, *(name.partition(".")[2] for name in components), *public_names()]
-    suggestion = suggest_key(topic, names)
+    entries = (entry for slot in SLOTS for entry in index.entries[slot].values())
+    suggestion = suggest_key(topic, ()) or suggest_name(topic, entries, lambda: suggest_key(topic, names))
     raise SpecError(Problem(code="unknown-topic", message=message, valid=valid, suggestion=suggestion))
 
 

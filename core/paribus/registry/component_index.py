@@ -5,26 +5,23 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import importlib.util
-import os
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from paribus.errors import ParibusError, PluginError, Problem, SpecError, closest_match, join_names
 from paribus.hookspecs import SLOTS
 from paribus.random_keys import key32
 from paribus.registry.loaded_sources import LoadedSource, loaded_sources
+from paribus.registry.suggestions import file_hint, suggest_name
 from paribus.schema import JSON, Option, from_json, to_json
 from paribus.storage.code_hash import CodeHashes
 
 BUILTIN = "paribus"  # the distribution of the built-in plugins
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-MAX_SEARCHED: Final = 64  # Python files of a folder that are searched for the name of a component
-MAX_SEARCHED_BYTES: Final = 1 << 18  # of each
 PLUGIN_CODES = frozenset({"plugin-failed", "plugin-missing", "duplicate-name"})  # problems that a plugin causes
 
 
@@ -312,7 +309,7 @@ class Index:
             message = _conflict(f"{slot}.{name}", [entry.source for entry in claimants])
             return Problem(code="duplicate-name", path=path, location=location, message=message)
         failures = [failure for failure in self.broken if failure.may_contain(slot, name)]
-        if not failures and (hint := _file_hint(name, location)):
+        if not failures and (hint := file_hint(name, location)):
             message = f'unknown {slot} "{name}"'
             return Problem(code="unknown-component", path=path, location=location, message=message, hint=hint)
         return Problem(
@@ -321,8 +318,15 @@ class Index:
             location=location,
             message="; ".join([f'unknown {slot} "{name}"', *map(str, failures)]),
             valid=self._valid(slot),
-            suggestion=closest_match(name, self.entries[slot]),
+            suggestion=self._suggestion(slot, name),
         )
+
+    def _suggestion(self, slot: str, name: str) -> str:
+        """Return the component of a slot, or an option of one, that an unknown name probably means."""
+        entries = self.entries[slot]
+        meant = suggest_name(name, entries.values(), lambda: closest_match(name, entries))
+        component = meant.removeprefix(f"{slot}.")
+        return component if component in entries else meant
 
     def _valid(self, slot: str) -> str:
         names_by_source: dict[str, list[str]] = {}
@@ -382,24 +386,6 @@ class Index:
         """Return the plugins that have presets or studies, and the folders of these."""
         folders = [(plugin.source, plugin.presets if kind == "preset" else plugin.studies) for plugin in self.plugins]
         return [(source, folder) for source, folder in folders if folder]
-
-
-def _file_hint(name: str, location: str) -> str:
-    """Return advice to load a file that seems to register a component of this name, by its text; it is not executed.
-
-    Searched are the folder of the YAML file in `location`, such as `study.yaml:9`, and the working folder.
-    """
-    yaml_file = location.partition(":")[0]
-    study_folder = Path(yaml_file).parent if yaml_file.endswith((".yaml", ".yml")) else Path()
-    quoted = re.compile(rf"""(["']){re.escape(name)}\1""")
-    for folder in dict.fromkeys((study_folder, Path())):
-        for path in sorted(folder.glob("*.py"))[:MAX_SEARCHED]:
-            with suppress(OSError):
-                text = path.read_bytes()[:MAX_SEARCHED_BYTES].decode(errors="replace")
-                if "hookimpl" in text and quoted.search(text):
-                    relative = path.name if folder == study_folder else os.path.relpath(path, study_folder)
-                    return f"{path} has this name: `plugins: [./{relative}]` in the study, or `--plugin {path}`"
-    return ""
 
 
 def _conflict(name: str, sources: Iterable[PluginSource]) -> str:

@@ -212,6 +212,8 @@ def test_the_trainer_is_explained_with_the_arguments_of_lightning(cli: Cli) -> N
         ("attention.", "unknown-component", '""'),
         ("attention.heads", "unknown-component", 'did you mean "dims.heads"?'),
         ("dims.widht", "unknown-topic", 'did you mean "width"? valid: after_loop, before_loop, groups'),
+        ("GLA", "unknown-topic", 'did you mean "attention.gated-linear"?'),
+        ("xsa", "unknown-topic", 'did you mean "attention.scores.exclusive"?'),
         ("lr", "unknown-topic", 'did you mean "optimizer.lr"?'),
         ("none", "ambiguous", "position.none, norm.none"),
         ("atention.gqa", "unknown-topic", '"atention.gqa"'),

@@ -75,6 +75,33 @@ def test_an_unknown_component_lists_valid_names_and_the_closest() -> None:
     assert 'did you mean "rmsnorm"?' in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("gla", "gated"),  # a word of its documentation
+        ("linear gated_unit", ""),
+        ("GATED unit", "gated"),
+        ("matrix", ""),  # a word that two have
+        ("xsa", "attention.scores.exclusive"),  # an option
+        ("gate", "gated"),  # part of a word of the documentation, but a similar name
+        ("[", ""),
+        ("-", ""),
+    ],
+)
+def test_an_unknown_name_is_searched_in_the_documentation(word: str, meant: str) -> None:
+    flag = Kind("bool")
+    scores = Option("scores", Kind("group", options=(Option("exclusive", flag, "as in XSA"),)), "of scores")
+    docs = {"gated": "Gated-unit of GLA with a matrix.", "other": "Another matrix.\n\nOf a GLA, too."}
+    entries = tuple(
+        Entry(slot="attention", name=name, source=PARIBUS, doc=doc, file="", options=(scores,))
+        for name, doc in docs.items()
+    )
+    small_index = index(PluginManifest(PARIBUS, entries))
+    problem = small_index.problem("attention", word)
+    assert problem is not None
+    assert problem.suggestion == meant
+
+
 def test_an_unknown_slot_lists_the_slots() -> None:
     with raises_problem(SpecError, "unknown-slot", "norms", "topology", "norm"):
         INDEX.find("norms", "x")
