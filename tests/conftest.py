@@ -6,15 +6,19 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache as cache_of
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Before anything imports torch, and inherited by every process a test starts: results that are compared bitwise
 # must not depend on how many cores the machine has.
@@ -109,6 +113,17 @@ def no_thread_is_left() -> Iterator[None]:
         thread.join(PATIENCE)
     alive = [thread.name for thread in started if thread.is_alive()]
     assert not alive, f"tests of this file left threads behind: {', '.join(alive)}"
+
+
+@pytest.fixture(scope="session")
+def randn() -> Callable[..., "Tensor"]:
+    """Return a function that draws a normal tensor in float64 by a seed."""
+    import torch
+
+    def draw(*shape: int, seed: int = 0) -> "Tensor":
+        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    return draw
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k, so that torch is imported only if a gpu test is selected

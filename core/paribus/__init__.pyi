@@ -61,6 +61,9 @@ from .parts.context import State as State
 from .parts.context import States as States
 from .parts.depthwise_convolution import DepthwiseConvolution as DepthwiseConvolution
 from .parts.depthwise_convolution import ShortConvolutions as ShortConvolutions
+from .parts.documents import fill_padding as fill_padding
+from .parts.documents import is_content as is_content
+from .parts.documents import previous_document as previous_document
 from .parts.few_shot_prompt import FewShotFormat as FewShotFormat
 from .parts.few_shot_prompt import LabelledText as LabelledText
 from .parts.forget_gates import running_sums as running_sums
@@ -70,6 +73,7 @@ from .parts.heads import ScoreOptions as ScoreOptions
 from .parts.label_scores import encode_labels as encode_labels
 from .parts.label_scores import label_problem as label_problem
 from .parts.label_scores import label_scores as label_scores
+from .parts.matrix_recurrence import MatrixRecurrence as MatrixRecurrence
 from .parts.random_draws import Draw as Draw
 from .parts.shape import Cost as Cost
 from .parts.shape import Load as Load
@@ -103,6 +107,7 @@ from .schema import Divides as Divides
 from .schema import Example as Example
 from .schema import Range as Range
 from .schema import Slot as Slot
+from .slots.attention import RECURRENCE_TRAITS as RECURRENCE_TRAITS
 from .slots.attention import SOFTMAX_TRAITS as SOFTMAX_TRAITS
 from .slots.attention import Attention as Attention
 from .slots.attention import AttentionTraits as AttentionTraits

@@ -1,24 +1,15 @@
-"""Queries, keys and values of delta rules, with a short convolution."""
+"""Projections and recurrence of delta rules, with a short convolution."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Context, Cost, DepthwiseConvolution, Load, Role, Shape, State
-from paribus_attention.state_recurrence import empty_state
-
-
-class HeadTokens(NamedTuple):
-    """Queries, keys and values of all heads; queries and keys have the length 1."""
-
-    q: Tensor  # (B, H, T, K)
-    k: Tensor  # (B, H, T, K), or (B, H, T * W, K) with W writes for each token
-    v: Tensor  # (B, H, T, V), or (B, H, T * W, V)
+from paribus import Context, Cost, DepthwiseConvolution, Load, MatrixRecurrence, Role, Shape, State
 
 
 @final
@@ -27,7 +18,7 @@ class DeltaHeads(nn.Module):
 
     The convolution adds to its input: the weight of the token itself starts at 1 plus its random draw. The modules
     `q`, `k`, `v` and `o` have the paths of `Heads`, and so the same initial weights. With `writes`, a token has as many
-    keys and values.
+    keys and values. `recurrence` is the delta rule of these heads.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {
@@ -37,9 +28,14 @@ class DeltaHeads(nn.Module):
         "o.weight": "residual",
     }
 
-    def __init__(self, shape: Shape, *, kernel: int | None, value_width: int, writes: int = 1) -> None:
+    def __init__(
+        self, shape: Shape, *, kernel: int | None, value_width: int, writes: int = 1, channel_decay: bool = False
+    ) -> None:
         super().__init__()
         self.heads, self.key_width, self.value_width, self.writes = shape.heads, shape.head_width, value_width, writes
+        self.recurrence = MatrixRecurrence(
+            shape.heads, shape.head_width, value_width, delta=True, writes=writes, channel_decay=channel_decay
+        )
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
         self.k = nn.Linear(shape.width, writes * shape.heads * shape.head_width, bias=False)
         self.v = nn.Linear(shape.width, writes * shape.heads * value_width, bias=False)
@@ -49,14 +45,14 @@ class DeltaHeads(nn.Module):
             None if kernel is None else DepthwiseConvolution(sum(self.sizes), kernel, causal=True, bias=False)
         )
 
-    def forward(self, x: Tensor, ctx: Context) -> HeadTokens:
-        """(B, T, D) -> queries, keys and values."""
+    def forward(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, D) -> queries (B, H, T, K), keys (B, H, T * W, K) and values (B, H, T * W, V)."""
         projected = [self.q(x), self.k(x), self.v(x)]
         if self.convolution is not None:
             channels = torch.cat(projected, dim=-1)
             projected = [*(channels + self.convolution(channels, ctx)).split(self.sizes, dim=-1)]
         q, k, v = (functional.silu(part) for part in projected)
-        return HeadTokens(
+        return (
             functional.normalize(self._split(q, 1), dim=-1),
             functional.normalize(self._split(k, self.writes), dim=-1),
             self._split(v, self.writes),
@@ -74,11 +70,11 @@ class DeltaHeads(nn.Module):
 
     def start(self, batch: int, like: Tensor) -> State:
         """Return an empty decoding state, for the convolution and the recurrence."""
-        state = empty_state(batch, self.heads, self.key_width, self.value_width, like)
+        state = self.recurrence.start(batch, like)
         return state if self.convolution is None else {**state, **self.convolution.start(batch, like)}
 
     def cost(self, load: Load) -> Cost:
-        """Return the cost of projections and convolution, and the decoding state."""
+        """Return the cost of projections, convolution and recurrence."""
         weights = sum(part.weight.numel() for part in (self.q, self.k, self.v, self.o))
-        cost = Cost(2 * load.queries * weights, state=self.heads * self.key_width * self.value_width)
+        cost = Cost(2 * load.queries * weights) + self.recurrence.cost(load)
         return cost if self.convolution is None else cost + self.convolution.cost(load)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
-from torch.nn import functional
 
-from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
+from paribus import RECURRENCE_TRAITS, AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
 from paribus_attention.delta_heads import DeltaHeads
 from paribus_attention.recurrence_gates import GatedNorm, SoftplusDecay, weights_of
-from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, recur, recurrence_flops
 
 
 @final
@@ -41,7 +39,7 @@ class DeltaProduct(Attention):
         decay: Annotated[bool, "multiply the state by a decay before the first write of a token"] = False,
     ) -> None:
         super().__init__()
-        self.shape, self.writes = shape, writes
+        self.writes = writes
         self.heads = DeltaHeads(shape, kernel=kernel, value_width=shape.head_width, writes=writes)
         self.write = nn.Linear(shape.width, writes * shape.heads, bias=False)
         self.largest = 2.0 if negative_eigenvalues else 1.0
@@ -52,21 +50,14 @@ class DeltaProduct(Attention):
         """(B, T, D) -> (B, T, D)."""
         q, k, v = self.heads(x, ctx)
         b = self.largest * self.write(x).sigmoid().unflatten(-1, (self.writes, -1)).flatten(1, 2)
-        log_decay = None if self.decay is None else self._spread(self.decay(x)[0], first=True)
-        tokens = Tokens(self._spread(q, first=False), k, v, log_decay, b.transpose(1, 2).unsqueeze(-1))
-        y = recur(tokens, ctx, delta=True, writes=self.writes)
-        return self.heads.merge(self.norm(y[:, :, self.writes - 1 :: self.writes], x))
-
-    def _spread(self, x: Tensor, *, first: bool) -> Tensor:
-        """Put a value at the first or last write of each token, and 0 at the others: (…, T, K) -> (…, T*W, K)."""
-        zeros = (0, self.writes - 1) if first else (self.writes - 1, 0)
-        return functional.pad(x.unsqueeze(-2), (0, 0, *zeros)).flatten(-3, -2)
+        log_decay = None if self.decay is None else self.decay(x)[0]
+        b = b.transpose(1, 2).unsqueeze(-1)  # (B, H, T * W, 1)
+        y = self.heads.recurrence(q, k, v, ctx, log_decay=log_decay, step_size=b)
+        return self.heads.merge(self.norm(y, x))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return self.heads.start(batch, like)
 
     def cost(self, load: Load) -> Cost:
-        heads, width = self.shape.heads, self.shape.head_width
-        scan = recurrence_flops(self.writes * load.queries, heads, width, width, delta=True, vector_decay=False)
         gates = [self.write, self.norm] if self.decay is None else [self.write, self.norm, self.decay]
-        return self.heads.cost(load) + Cost(scan + 2 * load.queries * weights_of(*gates))
+        return self.heads.cost(load) + Cost(2 * load.queries * weights_of(*gates))

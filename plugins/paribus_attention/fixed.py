@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, final
 import torch
 from torch import Tensor
 
-from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State
-from paribus_attention.documents import is_content, number_documents
+from paribus import Attention, AttentionTraits, Context, Cost, Load, Shape, State, is_content
+from paribus_attention.documents import number_documents
 from paribus_attention.values import Values
 
 

@@ -6,10 +6,9 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
+from paribus import RECURRENCE_TRAITS, AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
 from paribus_attention.delta_heads import DeltaHeads
 from paribus_attention.recurrence_gates import GatedNorm, SoftplusDecay, weights_of
-from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, recur, recurrence_flops
 
 
 @final
@@ -41,25 +40,23 @@ class GatedDelta(Attention):
         negative_eigenvalues: Annotated[bool, "b is 2 sigmoid(W x), from 0 to 2, in place of 0 to 1"] = False,
     ) -> None:
         super().__init__()
-        self.shape, self.width = shape, value_width or shape.head_width
-        self.heads = DeltaHeads(shape, kernel=kernel, value_width=self.width)
+        width = value_width or shape.head_width
+        self.heads = DeltaHeads(shape, kernel=kernel, value_width=width)
         self.write = nn.Linear(shape.width, shape.heads, bias=False)
         self.largest = 2.0 if negative_eigenvalues else 1.0
         self.decay = SoftplusDecay(shape.width, shape.heads)
-        self.norm = GatedNorm(shape, self.width)
+        self.norm = GatedNorm(shape, width)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         q, k, v = self.heads(x, ctx)
         b = self.largest * self.write(x).sigmoid().transpose(1, 2).unsqueeze(-1)  # (B, H, T, 1)
         log_decay, _ = self.decay(x)
-        return self.heads.merge(self.norm(recur(Tokens(q, k, v, log_decay, b), ctx, delta=True), x))
+        y = self.heads.recurrence(q, k, v, ctx, log_decay=log_decay, step_size=b)
+        return self.heads.merge(self.norm(y, x))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
         return self.heads.start(batch, like)
 
     def cost(self, load: Load) -> Cost:
-        shape = self.shape
-        scan = recurrence_flops(load.queries, shape.heads, shape.head_width, self.width, delta=True, vector_decay=False)
-        gates = 2 * load.queries * weights_of(self.write, self.decay, self.norm)
-        return self.heads.cost(load) + Cost(scan + gates)
+        return self.heads.cost(load) + Cost(2 * load.queries * weights_of(self.write, self.decay, self.norm))

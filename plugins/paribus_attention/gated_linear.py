@@ -9,9 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Attention, AttentionTraits, Context, Cost, Heads, Load, Range, Shape, State
+from paribus import (
+    RECURRENCE_TRAITS,
+    Attention,
+    AttentionTraits,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    MatrixRecurrence,
+    Range,
+    Shape,
+    State,
+)
 from paribus_attention.recurrence_gates import GatedNorm, low_rank, weights_of
-from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, empty_state, recur, recurrence_flops
 
 TEMPERATURE: Final = 16.0
 
@@ -39,9 +50,12 @@ class GatedLinear(Attention):
         rank: Annotated[int | None, "channels between the two maps of the decay; null: one map", Range(1)] = 16,
     ) -> None:
         super().__init__()
-        self.shape, self.channels = shape, shape.head_width if decay == "channel" else 1
+        self.shape, channels = shape, shape.head_width if decay == "channel" else 1
         self.heads = Heads(shape, kv_heads=shape.heads, bias=False)
-        self.decay = low_rank(shape.width, rank, shape.heads * self.channels)
+        self.decay = low_rank(shape.width, rank, shape.heads * channels)
+        self.recurrence = MatrixRecurrence(
+            shape.heads, shape.head_width, shape.head_width, channel_decay=decay == "channel"
+        )
         self.norm = GatedNorm(shape, shape.head_width)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
@@ -49,13 +63,10 @@ class GatedLinear(Attention):
         q, k, v = self.heads.queries(x), self.heads.keys(x) / math.sqrt(self.shape.head_width), self.heads.values(x)
         gate = self.decay(x).to(torch.promote_types(x.dtype, torch.float32))
         log_decay = functional.logsigmoid(gate).unflatten(-1, (self.shape.heads, -1)).transpose(1, 2) / TEMPERATURE
-        return self.heads.merge(self.norm(recur(Tokens(q, k, v, log_decay), ctx, delta=False), x))
+        return self.heads.merge(self.norm(self.recurrence(q, k, v, ctx, log_decay=log_decay), x))
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        return empty_state(batch, self.shape.heads, self.shape.head_width, self.shape.head_width, like)
+        return self.recurrence.start(batch, like)
 
     def cost(self, load: Load) -> Cost:
-        heads, width = self.shape.heads, self.shape.head_width
-        scan = recurrence_flops(load.queries, heads, width, width, delta=False, vector_decay=self.channels > 1)
-        maps = 2 * load.queries * weights_of(self)
-        return Cost(maps + scan, state=heads * width * width)
+        return self.recurrence.cost(load) + Cost(2 * load.queries * weights_of(self))

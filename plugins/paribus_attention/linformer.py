@@ -21,8 +21,9 @@ from paribus import (
     Range,
     Shape,
     State,
+    is_content,
 )
-from paribus_attention.documents import content_first, is_content
+from paribus_attention.documents import content_first
 
 
 @final

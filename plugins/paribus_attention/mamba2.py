@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import (
+    RECURRENCE_TRAITS,
     AtMost,
     Attention,
     AttentionTraits,
@@ -17,6 +18,7 @@ from paribus import (
     Cost,
     DepthwiseConvolution,
     Load,
+    MatrixRecurrence,
     Range,
     Role,
     RootMeanSquare,
@@ -24,7 +26,6 @@ from paribus import (
     State,
 )
 from paribus_attention.recurrence_gates import SoftplusDecay, weights_of
-from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, empty_state, recur, recurrence_flops
 
 
 @final
@@ -65,6 +66,7 @@ class Mamba2(Attention):
         self.gate = nn.Linear(shape.width, self.inner, bias=False)
         self.reads = nn.Linear(shape.width, self.inner + 2 * state, bias=False)
         self.convolution = DepthwiseConvolution(self.inner + 2 * state, kernel, causal=True, bias=True)
+        self.recurrence = MatrixRecurrence(self.heads, state, shape.head_width, groups=1)
         self.decay = SoftplusDecay(shape.width, self.heads)
         self.skip = nn.Parameter(torch.empty(self.heads))
         self.norm = RootMeanSquare(self.inner)
@@ -77,18 +79,14 @@ class Mamba2(Attention):
         v, k, q = channels.split([self.inner, self.state, self.state], dim=-1)
         v = v.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
         log_decay, step = self.decay(x)
-        y = recur(Tokens(q.unsqueeze(1), k.unsqueeze(1), v, log_decay, step), ctx, delta=False)
+        y = self.recurrence(q.unsqueeze(1), k.unsqueeze(1), v, ctx, log_decay=log_decay, step_size=step)
         y = (y + self.skip[:, None, None].to(y.dtype) * v).transpose(1, 2).flatten(-2)
         output: Tensor = self.outer(self.norm(y * functional.silu(self.gate(x))))
         return output
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        state = empty_state(batch, self.heads, self.state, self.head_width, like)
-        return {**state, **self.convolution.start(batch, like)}
+        return {**self.recurrence.start(batch, like), **self.convolution.start(batch, like)}
 
     def cost(self, load: Load) -> Cost:
-        scan = recurrence_flops(
-            load.queries, self.heads, self.state, self.head_width, delta=False, vector_decay=False, groups=1
-        )
-        maps = 2 * load.queries * weights_of(self)
-        return self.convolution.cost(load) + Cost(maps + scan, state=self.inner * self.state)
+        maps = Cost(2 * load.queries * weights_of(self))
+        return self.convolution.cost(load) + self.recurrence.cost(load) + maps

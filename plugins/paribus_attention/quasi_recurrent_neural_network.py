@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import PADDING, AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State
-from paribus_attention.documents import content_first, is_content
+from paribus import PADDING, AtMost, Attention, AttentionTraits, Context, Cost, Load, Range, Shape, State, is_content
+from paribus_attention.documents import content_first
 from paribus_attention.elementwise_scan import scan
 from paribus_attention.recurrence import inner_width
 

@@ -12,8 +12,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from paribus import Context, Shape
-from paribus_attention.documents import fill_padding, is_content, previous_document
+from paribus import Context, Shape, fill_padding, is_content, previous_document
 
 
 @final

@@ -9,8 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import Attention, AttentionTraits, ConstantTensor, Context, Cost, Heads, Load, Shape, State
-from paribus_attention.state_recurrence import RECURRENCE_TRAITS, Tokens, empty_state, recur, recurrence_flops
+from paribus import (
+    RECURRENCE_TRAITS,
+    Attention,
+    AttentionTraits,
+    ConstantTensor,
+    Context,
+    Cost,
+    Heads,
+    Load,
+    MatrixRecurrence,
+    Shape,
+    State,
+)
 
 
 @final
@@ -38,6 +49,7 @@ class Retention(Attention):
             raise ValueError(f"`rotary` needs an even head width, got {shape.head_width}")
         self.shape, self.rotary = shape, rotary
         self.heads = Heads(shape, kv_heads=shape.heads, bias=False)
+        self.recurrence = MatrixRecurrence(shape.heads, shape.head_width, shape.head_width)
         self.gate = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False) if gate else None
         self.log_decays = ConstantTensor(
             [math.log1p(-(2.0 ** (-5 - head))) for head in range(shape.heads)], torch.float64
@@ -49,20 +61,20 @@ class Retention(Attention):
         if self.rotary:
             q, k = (_rotated(side, ctx.layout.positions) for side in (q, k))
         log_decay = self.log_decays.like(x, torch.promote_types(x.dtype, torch.float32))
-        y = recur(Tokens(q, k, v, log_decay[None, :, None, None].expand(-1, -1, x.shape[1], -1)), ctx, delta=False)
+        log_decay = log_decay[None, :, None, None].expand(-1, -1, x.shape[1], -1)
+        y = self.recurrence(q, k, v, ctx, log_decay=log_decay)
         y = functional.layer_norm(y, y.shape[-1:])
         if self.gate is not None:
             y = y * functional.silu(self.heads.split(self.gate(x), self.shape.heads))
         return self.heads.merge(y)
 
     def start(self, batch: int, length: int, like: Tensor) -> State:
-        return empty_state(batch, self.shape.heads, self.shape.head_width, self.shape.head_width, like)
+        return self.recurrence.start(batch, like)
 
     def cost(self, load: Load) -> Cost:
         heads, width = self.shape.heads, self.shape.head_width
         maps = (4 if self.gate is None else 5) * 2 * load.queries * self.shape.width * heads * width
-        scan = recurrence_flops(load.queries, heads, width, width, delta=False, vector_decay=False)
-        return Cost(maps + scan, state=heads * width * width)
+        return self.recurrence.cost(load) + Cost(maps)
 
 
 def _rotated(x: Tensor, positions: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Context, State
-from paribus_attention.documents import fill_padding, is_content, previous_document
+from paribus import Context, State, fill_padding, is_content, previous_document
 
 CHUNK: Final = 64
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import PADDING, AttentionTraits, Context, Cost, Load, Role, Shape, State
-from paribus_attention.documents import is_content
+from paribus import PADDING, AttentionTraits, Context, Cost, Load, Role, Shape, State, is_content
 
 CONVOLUTION_TRAITS: Final[AttentionTraits] = {
     "position_hooks": [],

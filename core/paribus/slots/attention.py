@@ -102,6 +102,19 @@ SOFTMAX_TRAITS: Final[AttentionTraits] = {
 }
 """Traits of an attention that consists of `Heads` and `Attend`."""
 
+RECURRENCE_TRAITS: Final[AttentionTraits] = {
+    "position_hooks": [],
+    "causal": True,
+    "bidirectional": False,
+    "cross": False,
+    "documents": True,
+    "order": False,
+    "residual": True,
+    "weights": False,
+    "decodes": True,
+}
+"""Traits of an attention that is a `MatrixRecurrence`."""
+
 
 def visibility_of(shape: Shape, window: int | None = None) -> Visibility:
     """Return the visibility at this place of a model. Cross-attention is never causal."""

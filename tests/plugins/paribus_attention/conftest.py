@@ -1,4 +1,4 @@
-"""Fixtures: a stack of one attention, and random tensors."""
+"""Fixture: a stack of one attention."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -72,11 +72,3 @@ def build_stack() -> Callable[..., Stack]:
         return stack
 
     return stack
-
-
-@pytest.fixture(scope="session")
-def randn() -> Callable[..., Tensor]:
-    def draw(*shape: int, seed: int = 0) -> Tensor:
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-    return draw

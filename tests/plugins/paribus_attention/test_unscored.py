@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Load, Memory, Stack, TokenLayout
+from paribus import Context, Load, Memory, Stack, TokenLayout
 from paribus.complexity.counting import flop_counter
 from paribus_attention import attention
 
@@ -116,3 +116,23 @@ def test_unscored_attentions_use_no_kernel_and_have_no_weights(
 def test_unscored_attentions_use_no_positions() -> None:
     module = [attention()[options["name"]] for options in KINDS.values()]
     assert all(item.traits["position_hooks"] == [] and not item.traits["weights"] for item in module)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
+@pytest.mark.parametrize(
+    "name", ["delta", "delta-product", "gated-delta", "gated-linear", "kimi-delta", "mamba2", "retention"]
+)
+def test_a_recurrence_compiles_into_one_graph_with_its_gradients(
+    name: str, build_stack: BuildStack, randn: Randn
+) -> None:
+    stack: Any = build_stack(name)
+    attention = stack.layers[0].attention
+    x, documents = randn(2, 100, 12).requires_grad_(), torch.arange(100).unsqueeze(0) // 40
+    layout = TokenLayout(torch.arange(100).unsqueeze(0), documents)
+    compiled: Any = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    outputs = [module(x, Context((), layout, layout)) for module in (compiled, attention)]
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
+    leaves = [x, *attention.parameters()]
+    for pair in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in outputs), strict=True):
+        torch.testing.assert_close(*pair, rtol=0, atol=1e-10)

@@ -16,33 +16,105 @@ N is the number of chunks of C tokens, K the width of queries and keys, V that o
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from paribus import AttentionTraits, Context, State
-from paribus_attention.decayed_products import decayed_products, product_flops, running_sum, unit_lower_inverse
-from paribus_attention.documents import fill_padding, is_content, previous_document
+from paribus.parts.chunked_loss import at_least_float32
+from paribus.parts.context import Context, State
+from paribus.parts.decayed_products import decayed_products, product_flops, running_sum, unit_lower_inverse
+from paribus.parts.documents import fill_padding, is_content, previous_document
+from paribus.parts.shape import Cost, Load
 
 CHUNK: Final = 64
 
-RECURRENCE_TRAITS: Final[AttentionTraits] = {
-    "position_hooks": [],
-    "causal": True,
-    "bidirectional": False,
-    "cross": False,
-    "documents": True,
-    "order": False,
-    "residual": True,
-    "weights": False,
-    "decodes": True,
-}
-"""Traits of an attention that is a recurrence of a matrix state."""
+
+@final
+class MatrixRecurrence(nn.Module):
+    """Linear recurrence of a matrix state in each head, without parameters: O(T), with decoding and packed documents.
+
+    S_t = diag(a_t) S_{t-1} + b_t k_t v_tᵀ and y_t = S_tᵀ q_t. With `delta`, what the decayed state has for k_t is
+    subtracted from v_t first. Each document starts from a state of 0, and padding leaves the state unchanged. States,
+    decays and products are computed in float32 or wider.
+
+    Args:
+        heads: number of states.
+        key_width: K, the width of queries and keys.
+        value_width: V, the width of values.
+        delta: use the delta rule.
+        channel_decay: each channel of a key has a decay of its own.
+        writes: W, the number of keys, values and step sizes of a token, which are written one after another. The state
+            decays before the first, and is read after the last.
+        groups: number of different queries and keys, if not one for each head. Only the cost depends on it.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        key_width: int,
+        value_width: int,
+        *,
+        delta: bool = False,
+        channel_decay: bool = False,
+        writes: int = 1,
+        groups: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.key_width, self.value_width = heads, key_width, value_width
+        self.delta, self.channel_decay, self.writes, self.groups = delta, channel_decay, writes, groups or heads
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        ctx: Context,
+        *,
+        log_decay: Tensor | None = None,
+        step_size: Tensor | None = None,
+    ) -> Tensor:
+        """Return y (B, H, T, V), from the decoding state `ctx.state["state"]`, which is updated.
+
+        Args:
+            q: queries (B, H, T, K). Heads that are equal in an input may be given once: H may be 1.
+            k: keys (B, H, T * W, K).
+            v: values (B, H, T * W, V).
+            ctx: the layout of the tokens, and the decoding state.
+            log_decay: log a (B, H, T, K) or (B, H, T, 1), at most 0. None: no decay.
+            step_size: b (B, H, T * W, 1). None: 1.
+        """
+        if self.writes > 1:
+            q = _spread(q, self.writes, first=False)
+            log_decay = None if log_decay is None else _spread(log_decay, self.writes, first=True)
+        y = recur(Inputs(q, k, v, log_decay, step_size), ctx, delta=self.delta, writes=self.writes)
+        return y[:, :, self.writes - 1 :: self.writes]
+
+    def start(self, batch: int, like: Tensor) -> State:
+        """Return the decoding state, whose size does not depend on the length."""
+        return {"state": at_least_float32(like.new_zeros(batch, self.heads, self.key_width, self.value_width))}
+
+    def cost(self, load: Load) -> Cost:
+        """Return the cost of one sequence."""
+        size, count = _chunk_layout(self.writes * load.queries)
+        pairs = product_flops(size, self.key_width, vector_decay=self.channel_decay, sides=2 if self.delta else 1)
+        # Values within chunks, chunk sums, reads of the state.
+        mixed = 2 * size * (size + 2 * self.key_width) * self.value_width
+        if self.delta:  # what a chunk erases, and the inverse
+            mixed += 2 * size * (size * (self.key_width + self.value_width) + self.key_width * self.value_width)
+            mixed += 2 * size * (size * size - 1) // 3
+        state = self.heads * self.key_width * self.value_width
+        return Cost(count * (self.groups * pairs + self.heads * mixed), state=state)
 
 
-class Tokens(NamedTuple):
+def _spread(x: Tensor, writes: int, *, first: bool) -> Tensor:
+    """Put a value at the first or last write of each token, and 0 at the others: (…, T, K) -> (…, T * W, K)."""
+    zeros = (0, writes - 1) if first else (writes - 1, 0)
+    return functional.pad(x.unsqueeze(-2), (0, 0, *zeros)).flatten(-3, -2)
+
+
+class Inputs(NamedTuple):
     """Inputs of the recurrence. Heads that are equal in all of them may be given once: H may be 1."""
 
     q: Tensor  # (B, H, T, K)
@@ -61,7 +133,7 @@ class Documents(NamedTuple):
     continues: Tensor  # (B, 1, N, 1, 1) bool: the chunk ends in the document of the state before it
 
 
-def recur(tokens: Tokens, ctx: Context, *, delta: bool, writes: int = 1) -> Tensor:
+def recur(tokens: Inputs, ctx: Context, *, delta: bool, writes: int = 1) -> Tensor:
     """Run the recurrence from the decoding state `ctx.state["state"]`, and update that state: (B, H, T, V).
 
     Each document starts from a state of 0, and padding leaves the state unchanged. States, decays and products are
@@ -71,7 +143,7 @@ def recur(tokens: Tokens, ctx: Context, *, delta: bool, writes: int = 1) -> Tens
     wide = torch.promote_types(dtype, torch.float32)
     documents, initial_document, layout = None, None, ctx.layout.documents
     with _without_autocast(tokens.v.device):
-        tokens = Tokens(*(None if part is None else part.to(wide) for part in tokens))  # type: ignore[arg-type]  # q, k and v are tensors
+        tokens = Inputs(*(None if part is None else part.to(wide) for part in tokens))  # type: ignore[arg-type]  # q, k and v are tensors
         if layout is not None:
             layout = layout if writes == 1 else layout.repeat_interleave(writes, dim=-1)
             content = is_content(layout)[:, None, :, None]
@@ -93,25 +165,6 @@ def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
-def empty_state(batch: int, heads: int, key_width: int, value_width: int, like: Tensor) -> State:
-    """Return the decoding state, whose size does not depend on the length."""
-    wide = torch.promote_types(like.dtype, torch.float32)
-    return {"state": like.new_zeros(batch, heads, key_width, value_width, dtype=wide)}
-
-
-def recurrence_flops(
-    tokens: int, heads: int, key_width: int, value_width: int, *, delta: bool, vector_decay: bool, groups: int = 0
-) -> int:
-    """Count the operations of a pass. `groups`: number of different queries and keys, if not one for each head."""
-    size, count = _chunk_layout(tokens)
-    scores = (groups or heads) * product_flops(size, key_width, vector_decay=vector_decay, sides=2 if delta else 1)
-    mixed = 2 * size * (size + 2 * key_width) * value_width  # values within chunks, chunk sums, reads of the state
-    if delta:
-        mixed += 2 * size * (size * (key_width + value_width) + key_width * value_width)  # what a chunk erases
-        mixed += 2 * size * (size * size - 1) // 3  # the inverse
-    return count * (scores + heads * mixed)
-
-
 def _chunk_layout(tokens: int) -> tuple[int, int]:
     """Return the number of tokens of a chunk, a power of two, and the number of chunks."""
     size = min(CHUNK, 1 << (tokens - 1).bit_length())
@@ -119,7 +172,7 @@ def _chunk_layout(tokens: int) -> tuple[int, int]:
 
 
 def run_chunks(
-    tokens: Tokens,
+    tokens: Inputs,
     initial: Tensor | None = None,
     documents: Tensor | None = None,
     initial_document: Tensor | None = None,

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paribus import Context, Stack, TokenLayout
-from paribus_attention.decayed_products import unit_lower_inverse
-from paribus_attention.state_recurrence import CHUNK, Tokens, run_chunks
+from paribus.parts.decayed_products import unit_lower_inverse
+from paribus.parts.matrix_recurrence import CHUNK, Inputs, run_chunks
 
 Randn = Callable[..., Tensor]
 WIDTHS = {"no decay": 0, "scalar": 1, "vector": 5}
@@ -28,7 +27,7 @@ CASES = [
 ]
 
 
-def steps(tokens: Tokens, state: Tensor, documents: Tensor | None, *, delta: bool) -> tuple[Tensor, Tensor]:
+def steps(tokens: Inputs, state: Tensor, documents: Tensor | None, *, delta: bool) -> tuple[Tensor, Tensor]:
     """Run the recurrence token by token, from a state of the first document: (B, H, T, V), (B, H, K, V)."""
     outputs = []
     for t in range(tokens.v.shape[2]):
@@ -43,14 +42,14 @@ def steps(tokens: Tokens, state: Tensor, documents: Tensor | None, *, delta: boo
     return torch.stack(outputs, dim=2), state
 
 
-def draw(randn: Randn, length: int, decay: str, strength: float) -> tuple[Tokens, Tensor]:
+def draw(randn: Randn, length: int, decay: str, strength: float) -> tuple[Inputs, Tensor]:
     """Return tokens, half of whose step sizes exceed 1 (negative eigenvalues), and a state."""
     q, k, v = (randn(2, 2, length, width, seed=seed) for seed, width in enumerate((5, 5, 4)))
     log_decay = None
     if decay != "no decay":
         log_decay = -strength * functional.softplus(3 * randn(2, 2, length, WIDTHS[decay], seed=3))
     b = 2 * randn(2, 2, length, 1, seed=4).sigmoid()
-    return Tokens(q, functional.normalize(k, dim=-1), v, log_decay, b), randn(2, 2, 5, 4, seed=5)
+    return Inputs(q, functional.normalize(k, dim=-1), v, log_decay, b), randn(2, 2, 5, 4, seed=5)
 
 
 @pytest.mark.few(12)
@@ -74,7 +73,7 @@ def test_outputs_states_and_gradients_equal_the_steps(
 def test_float32_is_finite_and_exact_where_a_decay_forgets_everything(decay: str, delta: bool, randn: Randn) -> None:
     """After exp(-10^4) an output is that of the token alone, q k b v."""
     tokens, _ = draw(randn, 2 * CHUNK, decay, 1.0)
-    tokens = Tokens(*(part.float() for part in tokens if part is not None))
+    tokens = Inputs(*(part.float() for part in tokens if part is not None))
     assert tokens.log_decay is not None
     leaf = torch.full_like(tokens.log_decay, -1e4).requires_grad_()
     y, _ = run_chunks(tokens._replace(log_decay=leaf), delta=delta)
@@ -88,7 +87,7 @@ def test_float32_is_finite_and_exact_where_a_decay_forgets_everything(decay: str
 def test_a_delta_rule_with_orthonormal_keys_recalls_every_value(randn: Randn) -> None:
     values = randn(1, 1, 8, 3)
     keys = torch.eye(8, dtype=values.dtype).expand(1, 1, -1, -1)
-    tokens = Tokens(torch.cat([keys] * 2, 2), torch.cat([keys] * 2, 2), torch.cat([values, -values], 2))
+    tokens = Inputs(torch.cat([keys] * 2, 2), torch.cat([keys] * 2, 2), torch.cat([values, -values], 2))
     y, _ = run_chunks(tokens, delta=True)
     torch.testing.assert_close(y[:, :, 8:], -values, rtol=0, atol=1e-14)  # the second value of a key replaces the first
 
@@ -98,7 +97,7 @@ def test_a_step_of_two_changes_the_sign_of_the_state(randn: Randn) -> None:
     length = 2 * CHUNK + 3
     key = functional.normalize(randn(1, 1, 1, 5), dim=-1)
     keys, zeros = key.expand(-1, -1, length, -1), torch.zeros(1, 1, length, 1, dtype=key.dtype)
-    y, _ = run_chunks(Tokens(keys, keys, zeros, None, zeros + 2), key.mT.contiguous(), delta=True)
+    y, _ = run_chunks(Inputs(keys, keys, zeros, None, zeros + 2), key.mT.contiguous(), delta=True)
     signs = (-1.0) ** torch.arange(1, length + 1, dtype=key.dtype)
     torch.testing.assert_close(y.flatten(), signs, rtol=0, atol=1e-12)
 
@@ -108,26 +107,6 @@ def test_the_inverse_is_stable_for_equal_keys_and_steps_of_two() -> None:
     lower = torch.full((CHUNK, CHUNK), 2.0).tril(-1)
     inverse = unit_lower_inverse(lower)
     torch.testing.assert_close(inverse @ (lower + torch.eye(CHUNK)), torch.eye(CHUNK), rtol=0, atol=1e-5)
-
-
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # dynamo's own
-@pytest.mark.parametrize(
-    "name", ["delta", "delta-product", "gated-delta", "gated-linear", "kimi-delta", "mamba2", "retention"]
-)
-def test_it_compiles_into_one_graph_with_its_gradients(
-    name: str, build_stack: Callable[..., Stack], randn: Randn
-) -> None:
-    stack: Any = build_stack(name)
-    attention = stack.layers[0].attention
-    x, documents = randn(2, 100, 12).requires_grad_(), torch.arange(100).unsqueeze(0) // 40
-    layout = TokenLayout(torch.arange(100).unsqueeze(0), documents)
-    compiled: Any = torch.compile(attention, fullgraph=True, backend="aot_eager")
-    outputs = [module(x, Context((), layout, layout)) for module in (compiled, attention)]
-    torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
-    leaves = [x, *attention.parameters()]
-    for pair in zip(*(torch.autograd.grad(y.sin().sum(), leaves) for y in outputs), strict=True):
-        torch.testing.assert_close(*pair, rtol=0, atol=1e-10)
 
 
 PEERS: dict[str, Any] = {
