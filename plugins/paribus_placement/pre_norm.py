@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, final
 
 from torch import Tensor, nn
 
-from paribus import Norm, Placement, PlacementTraits, Shape, Sublayer
+from paribus import Cost, Load, Norm, Placement, PlacementTraits, Role, Shape, Sublayer
 
 
 @final
@@ -16,10 +16,13 @@ class PreNorm(Placement):
     """Pre-norm, x + f(norm(x)) with a norm after the last layer (Radford et al. 2019).
 
     "Language Models are Unsupervised Multitask Learners", studied in "On Layer Normalization in the Transformer
-    Architecture" (Xiong et al. 2020). (B, T, D) -> (B, T, D).
+    Architecture" (Xiong et al. 2020). With `gate`, x + f(norm(x)) * sigmoid(W norm(x)) for attentions: the gate after
+    the output projection of "Gated Attention" (Qiu et al. 2025), whose gate before it is `scores.gate`. (B, T, D) ->
+    (B, T, D).
     """
 
     traits: ClassVar[PlacementTraits] = {"final_norm": True}
+    roles: ClassVar[Mapping[str, Role]] = {"gates.attention.weight": "weight", "gates.cross.weight": "weight"}
 
     def __init__(
         self,
@@ -31,6 +34,10 @@ class PreNorm(Placement):
         ] = False,
         by_depth: Annotated[
             bool, "divide the outputs of the norms of layer l by √l, as in LayerNorm Scaling (Sun et al. 2025)"
+        ] = False,
+        gate: Annotated[
+            bool,
+            "multiply the output of each attention by sigmoids of a linear map of its input, one for each channel",
         ] = False,
     ) -> None:
         super().__init__()
@@ -45,11 +52,17 @@ class PreNorm(Placement):
         self.scale = 1 / math.sqrt(1 + shape.layer) if by_depth and shape.layer is not None else 1.0
         bare = "attention" if bare_first and shape.layer == 0 else ""
         self.norms = nn.ModuleDict({name: norm() for name in shape.sublayers if name != bare})
+        gated = [name for name in shape.sublayers if gate and name != "feedforward"]
+        self.gates = nn.ModuleDict({name: nn.Linear(shape.width, shape.width, bias=False) for name in gated})
 
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         for name, sublayer in sublayers.items():
-            x = x + sublayer(self._normalise(x, name) if name in self.norms else x)
+            h = self._normalise(x, name) if name in self.norms else x
+            x = x + (sublayer(h) * self.gates[name](h).sigmoid() if name in self.gates else sublayer(h))
         return x
+
+    def cost(self, load: Load) -> Cost:
+        return sum((Cost(2 * load.queries * gate.weight.numel()) for gate in self.gates.children()), Cost())
 
     def _normalise(self, x: Tensor, name: str) -> Tensor:
         normalised: Tensor = self.norms[name](x)

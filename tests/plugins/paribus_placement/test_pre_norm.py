@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from paribus import Shape
+import paribus
+from paribus import Load, Shape
 from paribus_norm.layer_norm import LayerNorm
 from paribus_placement.pre_norm import PreNorm
 
@@ -101,3 +102,36 @@ def test_by_depth_divides_norms_by_the_root_of_the_layer(shape: Shape, sublayers
 def test_by_depth_needs_a_layer(shape: Shape) -> None:
     with pytest.raises(ValueError, match="`by_depth` needs layers"):
         PreNorm(dataclasses.replace(shape, layer=None), lambda: LayerNorm(8), by_depth=True)
+
+
+def test_gates_multiply_projected_outputs_of_attentions(shape: Shape, sublayers: Sublayers) -> None:
+    placement = PreNorm(shape, lambda: LayerNorm(8), gate=True).double()
+    for path, parameter in placement.named_parameters():
+        parameter.data = torch.randn_like(parameter) if path.startswith("gates.") else parameter.data
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+
+    def gated(name: str, h: Tensor) -> Tensor:
+        return sublayers[name](h) / (1 + (-h @ placement.get_parameter(f"gates.{name}.weight").T).exp())
+
+    a = x + gated("attention", placement.norms["attention"](x))
+    b = a + gated("cross", placement.norms["cross"](a))
+    c = b + sublayers["feedforward"](placement.norms["feedforward"](b))
+    torch.testing.assert_close(placement(x, sublayers), c, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("attention", "position"), [("{name: restricted, window: 3}", "rope"), ("mla", "alibi"), ("gated-delta", "none")]
+)
+def test_gates_decode_step_by_step_as_in_one_pass(attention: str, position: str) -> None:
+    overrides = f"attention={attention}", f"position={position}", "placement={name: pre, gate: true}"
+    model = paribus.assemble(paribus.spec("gpt-tiny", *overrides)).double()
+    tokens = torch.randint(0, 200, (2, 9))
+    states = model.start(2, 9)
+    steps = [model.hidden(chunk, states) for chunk in tokens.split([4, 1, 3, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), model.hidden(tokens), atol=1e-10, rtol=0)
+
+
+def test_gates_count_in_the_cost_of_a_placement(shape: Shape) -> None:
+    gated = PreNorm(shape, lambda: LayerNorm(8), gate=True)
+    assert gated.cost(Load(queries=5, keys=5)).flops == 2 * 2 * 5 * 8 * 8
+    assert PreNorm(shape, lambda: LayerNorm(8)).cost(Load(queries=5, keys=5)).flops == 0

@@ -162,12 +162,14 @@ def post_norm(module: Any, x: Tensor, sublayers: Sublayers) -> Any:
 
 
 def pre_norm(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
-    """Xiong et al. 2020, table 1; Sun et al. 2025, equation 5, with layers from 1."""
+    """Xiong et al. 2020, table 1; Sun et al. 2025, equation 5, with layers from 1; gates of Qiu et al. 2025."""
     for name, sublayer in sublayers.items():
         is_bare = options["bare_first"] and shape.layer == 0 and name == "attention"
-        x = x + sublayer(
-            x if is_bare else module.norms[name](x) / math.sqrt(shape.layer + 1 if options["by_depth"] else 1)
-        )
+        h = x if is_bare else module.norms[name](x) / math.sqrt(shape.layer + 1 if options["by_depth"] else 1)
+        y = sublayer(h)
+        if options["gate"] and name != "feedforward":
+            y = y / (1 + torch.exp(-h @ module.gates[name].weight.T))
+        x = x + y
     return x
 
 
