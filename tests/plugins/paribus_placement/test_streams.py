@@ -1,7 +1,10 @@
 """Placements that pass several residual streams on: their formulas, and what they start as."""
 
 import dataclasses
+import runpy
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +16,7 @@ import paribus
 from paribus import Context, Shape, StreamPlacement, TokenLayout
 from paribus_norm.layer_norm import LayerNorm
 from paribus_norm.root_mean_square_norm import RootMeanSquareNorm
-from paribus_placement.attention_residual import AttentionResidual
+from paribus_placement.attention_residual import AttentionResidual, DepthAttention
 from paribus_placement.canon import Canon
 from paribus_placement.dense_former import DenseFormer
 from paribus_placement.embedding_residual import EmbeddingResidual
@@ -106,11 +109,12 @@ def test_dense_averages_all_outputs_with_weights_of_each_layer(
     torch.testing.assert_close(run(placements, x, sublayers), expected, atol=1e-10, rtol=1e-12)
 
 
-def test_attention_residuals_average_all_sublayer_outputs_by_softmax(
-    stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
+@pytest.mark.parametrize("block", [1, 2, 4, 6, 7])
+def test_attention_residuals_average_all_sums_of_sublayer_outputs_by_softmax(
+    block: int, stack: Callable[..., list[StreamPlacement]], sublayers: Sublayers, x: Tensor
 ) -> None:
-    placements = stack(AttentionResidual, 2)
-    outputs = [x]
+    placements = stack(AttentionResidual, 2, block=block)
+    outputs, count = [x], 0  # of the embeddings and of blocks, and the number of sublayers so far
 
     def average(placement: StreamPlacement, path: str) -> Tensor:
         stacked = torch.stack(outputs)
@@ -120,10 +124,28 @@ def test_attention_residuals_average_all_sublayer_outputs_by_softmax(
 
     for placement in placements:
         for name in NAMES:
-            y = average(placement, f"averages.{name}") if len(outputs) > 1 else x
-            outputs.append(sublayers[name](placement.get_submodule(f"norms.{name}")(y)))
+            y = average(placement, f"averages.{name}") if count else x
+            y = sublayers[name](placement.get_submodule(f"norms.{name}")(y))
+            if count % block:
+                outputs[-1] = outputs[-1] + y
+            else:
+                outputs.append(y)
+            count += 1
     expected = average(placements[-1], "output_average")
     torch.testing.assert_close(run(placements, x, sublayers), expected, atol=1e-10, rtol=1e-12)
+
+
+def test_attention_over_depth_agrees_with_fla(x: Tensor) -> None:
+    """`fla-core` has a reference in float32. It is read by path, since an import of `fla` needs Triton."""
+    package = find_spec("fla")
+    if package is None or package.submodule_search_locations is None:
+        pytest.skip("fla-core is not installed")
+    peer = runpy.run_path(str(Path(package.submodule_search_locations[0], "ops", "attnres", "naive.py")))
+    average, outputs = DepthAttention(8).double(), (x, x.sin(), x.exp())
+    for parameter in average.parameters():
+        torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    expected = peer["naive_attnres"](average.query, outputs, average.scale)
+    torch.testing.assert_close(average(outputs), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dynamic", [True, False])

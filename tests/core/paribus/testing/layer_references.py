@@ -269,9 +269,10 @@ def dense_former(module: Any, x: Tensor, sublayers: Sublayers, shape: Any, initi
     return weights[:-1].sum() * x + (1 + weights[-1]) * y
 
 
-def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, shape: Any) -> Any:
-    """Kimi Team 2026: softmax over depth."""
-    outputs = [x] * (1 + shape.layer * len(sublayers))
+def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
+    """Kimi Team 2026: softmax over depth, in equation 6 over sums of blocks."""
+    count, block = shape.layer * len(sublayers), options["block"]
+    outputs = [x] * (1 + (count + block - 1) // block)
 
     def average(attention: Any) -> Tensor:
         lengths = [torch.sqrt((y * y).sum(-1, keepdim=True) / y.shape[-1] + 1e-6) for y in outputs]
@@ -280,8 +281,10 @@ def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, shape: Any)
         return sum((weight[:, None] * y for weight, y in zip(weights, outputs, strict=True)), torch.zeros_like(x))
 
     for name, sublayer in sublayers.items():
-        read = average(module.averages[name]) if len(outputs) > 1 else x
-        outputs.append(sublayer(module.norms[name](read)))
+        read = average(module.averages[name]) if count else x
+        y = sublayer(module.norms[name](read))
+        outputs = [*outputs[:-1], outputs[-1] + y] if count % block else [*outputs, y]
+        count += 1
     last = shape.layer == shape.layers - 1
     return average(module.output_average) if last else sum(outputs, torch.zeros_like(x)) / len(outputs)
 
