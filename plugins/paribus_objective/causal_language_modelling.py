@@ -58,8 +58,7 @@ class CausalLanguageModelling(Objective, WeightConverter):
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
     forward = z_loss.forward
-    cost = z_loss.cost
-    unembed_positions = z_loss.unembed_positions
+    cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, final
 
 from paribus import GenerationTarget, Norms, Objective, ObjectiveTraits, Prompt, Shape, Vocabulary, WeightConverter
-from paribus_objective import pair_objective, vocabulary_head
+from paribus_objective import pair_objective, vocabulary_head, z_loss
 from paribus_objective.prompt_answer import Overlong, PromptAnswerPairs
 
 
@@ -36,7 +36,7 @@ class Completion(Objective, WeightConverter):
     unigram_loss = pair_objective.unigram_loss
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.exact_match_metrics
@@ -54,8 +54,10 @@ class Completion(Objective, WeightConverter):
         marks: Annotated[bool, "read labels as marks of the sentences of the target that are predicted"] = False,
         overlong: Annotated[Overlong, "handling of long pairs; prompts are truncated at the start"] = "drop",
         bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = False,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
+        self.z, self.terms = z, z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         self.classes = shape.vocabulary
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=bias)
         self.pairs = PromptAnswerPairs(

@@ -25,7 +25,7 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import noise, special_tokens, vocabulary_head
+from paribus_objective import noise, special_tokens, vocabulary_head, z_loss
 from paribus_objective.encoder_decoder import Side, Sides
 from paribus_objective.masking import Array
 
@@ -53,7 +53,7 @@ class Denoising(Objective, WeightConverter):
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.metrics
@@ -72,8 +72,10 @@ class Denoising(Objective, WeightConverter):
         permute: Annotated[float, "share of the text's sentences that are permuted (BART: 1)", Range(0, 1)] = 1.0,
         rotate: Annotated[float, "share of texts that are rotated to start with a random token", Range(0, 1)] = 0.0,
         bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = False,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
+        self.z, self.terms = z, z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         total = infill.rate + mask + delete
         if total > 1 + 1e-9:
             raise ValueError(f"expected `infill.rate` + `mask` + `delete` ≤ 1, got {total:g}")

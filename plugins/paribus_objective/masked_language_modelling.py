@@ -37,8 +37,7 @@ class MaskedLanguageModelling(Objective, WeightConverter):
     scored_hidden = vocabulary_head.masked_hidden
     forward = z_loss.forward
     fill_logits = vocabulary_head.fill_logits
-    cost = z_loss.cost
-    unembed_positions = z_loss.unembed_positions
+    cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
     convert_weights = vocabulary_head.convert_weights

@@ -25,7 +25,7 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import vocabulary_head
+from paribus_objective import vocabulary_head, z_loss
 from paribus_objective.encoder_decoder import Side, Sides
 from paribus_objective.spans import Array, NoiseSize, corrupt_spans, noise_size, side_lengths
 
@@ -78,7 +78,7 @@ class MixtureOfDenoisers(Objective, WeightConverter):
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
@@ -93,8 +93,10 @@ class MixtureOfDenoisers(Objective, WeightConverter):
         regular: Annotated[float, "weight of few short spans", Range(0)] = 2.0,
         sequential: Annotated[float, "weight of one span at the end of the text", Range(0)] = 1.0,
         extreme: Annotated[float, "weight of long or many spans", Range(0)] = 4.0,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
+        self.z, self.terms = z, z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         weights = (regular, sequential, extreme)
         if not sum(weights):
             raise ValueError("expected `regular`, `sequential` or `extreme` > 0, got 0 for all")

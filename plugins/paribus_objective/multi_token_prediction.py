@@ -25,7 +25,7 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import scoring, vocabulary_head
+from paribus_objective import scoring, vocabulary_head, z_loss
 from paribus_objective.causal_language_modelling import continue_text, labels_ahead, shift
 
 MOST: Final = 8
@@ -71,13 +71,14 @@ class MultiTokenPrediction(Objective, WeightConverter):
             "weight of the loss of each further token (Gloeckle et al.: 1; DeepSeek-V3: 0.3 over their number)",
             Range(above=0),
         ] = 1.0,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
         if ahead > shape.length:
             raise ValueError(f"expected `ahead` ≤ `dims.length` ({shape.length}), got {ahead}")
-        self.classes, self.weight = shape.vocabulary, weight
+        self.classes, self.weight, self.z = shape.vocabulary, weight, z
         self.distances = tuple(range(2, ahead + 1))
-        self.terms = {"loss": "labels"} | {f"ahead-{it}": f"labels {it}" for it in self.distances}  # type: ignore[misc]  # the class has those without further heads
+        self.terms = z_loss.terms(z) | {f"ahead-{it}": f"labels {it}" for it in self.distances}  # type: ignore[misc]  # the class has those without further heads
         self.end_of_text = vocabulary.end_token  # closes each document, for `prompt`
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=False)
         self.further = nn.ModuleList(FurtherHead(shape, norm) for _ in self.distances)
@@ -92,7 +93,7 @@ class MultiTokenPrediction(Objective, WeightConverter):
 
     def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
         further = {f"ahead-{distance}": self.further_loss(run, distance) for distance in self.distances}
-        return {**vocabulary_head.forward(self, run), **further}
+        return {**z_loss.forward(self, run), **further}
 
     def further_loss(self, run: ForwardPass, distance: int) -> LossTerm:
         """Return the loss of the token at a distance; the last positions have none."""

@@ -25,7 +25,7 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import vocabulary_head
+from paribus_objective import vocabulary_head, z_loss
 from paribus_objective.causal_language_modelling import shift
 from paribus_objective.encoder_decoder import Side, Sides
 from paribus_objective.masking import Array
@@ -57,7 +57,7 @@ class PrefixLanguageModelling(Objective, WeightConverter):
     roles: ClassVar[Mapping[str, Role]] = vocabulary_head.ROLES
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     cost = vocabulary_head.cost
     head_positions = vocabulary_head.head_positions
     metrics = vocabulary_head.metrics
@@ -74,8 +74,10 @@ class PrefixLanguageModelling(Objective, WeightConverter):
             float | None, "share of a text that is its prefix; null: uniform over all lengths", Range(0, 1)
         ] = None,
         bias: Annotated[bool, "add a bias for each entry of the vocabulary"] = False,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
+        self.z, self.terms = z, z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         self.classes = shape.vocabulary
         self.prefix = prefix
         self.sides = Sides(vocabulary, "prefix-lm", split=True)

@@ -37,6 +37,7 @@ class LabelScores(NamedTuple):
 
     losses: Tensor  # (…), cross-entropy of each label; 0 where it is IGNORED
     predictions: Tensor  # (…), the most likely class
+    squares: Tensor  # (…), squared log-sum-exp of the logits; 0 where the label is IGNORED
 
 
 def label_scores(
@@ -48,7 +49,9 @@ def label_scores(
         logits = head(part)
         values = at_least_float32(logits)
         losses = functional.cross_entropy(values, part_labels, ignore_index=IGNORED, reduction="none")
-        return losses, logits.argmax(-1)
+        known = part_labels != IGNORED
+        label_logits = values.gather(-1, part_labels.where(known, 0).unsqueeze(-1)).squeeze(-1)
+        return losses, logits.argmax(-1), (losses + label_logits).square().where(known, 0)
 
     return run.cached(name, lambda: LabelScores(*map_in_chunks(score, classes, hidden, labels)))
 
@@ -72,6 +75,19 @@ def token_cross_entropy(
     else:
         total = label_scores(run, head, hidden, labels, classes, name=name).losses.sum()
     return LossTerm(total, (labels != IGNORED).sum())
+
+
+def penalised_cross_entropy(
+    run: ForwardPass, head: Head, hidden: Tensor, labels: Tensor, classes: int, *, z: float
+) -> Mapping[str, LossTerm]:
+    """Return `token_cross_entropy` as `loss`, and the z-loss of weight `z` at the same positions: (…, D), (…)."""
+    if torch.is_grad_enabled():
+        loss, squares = run.summed_cross_entropy(head, hidden, labels, classes, z=z)
+    else:
+        scores = label_scores(run, head, hidden, labels, classes)
+        loss, squares = scores.losses.sum(), scores.squares.sum()
+    count = (labels != IGNORED).sum()
+    return {"loss": LossTerm(loss, count), "z": LossTerm(squares, count, z)}
 
 
 def accuracy(classes: int) -> Metric:

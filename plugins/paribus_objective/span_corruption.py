@@ -23,7 +23,7 @@ from paribus import (
     TrainingExamples,
     Vocabulary,
 )
-from paribus_objective import vocabulary_head
+from paribus_objective import vocabulary_head, z_loss
 from paribus_objective.encoder_decoder import Sides
 from paribus_objective.spans import Array, corrupt_spans, noise_size, side_lengths
 
@@ -50,7 +50,7 @@ class SpanCorruption(Objective):
     }
     logits = vocabulary_head.logits
     scored_hidden = vocabulary_head.body_hidden
-    forward = vocabulary_head.forward
+    forward = z_loss.forward
     cost = vocabulary_head.cost
     metrics = vocabulary_head.metrics
     update_metrics = vocabulary_head.update_metrics
@@ -63,8 +63,10 @@ class SpanCorruption(Objective):
         *,
         rate: Annotated[float, "share of the text's tokens that are removed", Range(above=0, below=1)] = 0.15,
         mean_span: Annotated[float, "mean length of a span", Range(1)] = 3.0,
+        z: z_loss.ZWeight = 0.0,
     ) -> None:
         super().__init__()
+        self.z, self.terms = z, z_loss.terms(z)  # type: ignore[misc]  # the class has the terms without a z-loss
         self.classes = shape.vocabulary
         self.rate, self.mean_span = rate, mean_span
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=False)

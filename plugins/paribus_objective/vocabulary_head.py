@@ -134,15 +134,15 @@ def masked_hidden(objective: TokenPredictor, run: ForwardPass) -> Tensor:
 
 def token_loss(objective: TokenPredictor, run: ForwardPass, smoothing: float = 0.0) -> LossTerm:
     """Return the cross-entropy of the tokens."""
-    return scoring.token_cross_entropy(*_labels(objective, run), smoothing=smoothing)
+    return scoring.token_cross_entropy(*labelled(objective, run), smoothing=smoothing)
 
 
 def token_predictions(objective: TokenPredictor, run: ForwardPass) -> Tensor:
     """(B, N): the most likely token of each label."""
-    return scoring.label_scores(*_labels(objective, run)).predictions
+    return scoring.label_scores(*labelled(objective, run)).predictions
 
 
-def _labels(objective: TokenPredictor, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
+def labelled(objective: TokenPredictor, run: ForwardPass) -> tuple[ForwardPass, scoring.Head, Tensor, Tensor, int]:
     """Return what scores the labels."""
 
     def head(hidden: Tensor) -> Tensor:

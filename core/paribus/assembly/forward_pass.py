@@ -166,9 +166,10 @@ class ObjectiveRun:
         *,
         smoothing: float = 0.0,
         weights: Tensor | None = None,
+        z: float = 0.0,
     ) -> Tensor:
         call = self.shared.losses.get(self.name, head_loss)
-        return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, weights=weights, call=call)
+        return summed_cross_entropy(head, hidden, labels, classes, smoothing=smoothing, weights=weights, z=z, call=call)
 
     def cached(self, name: str, make: Callable[[], Cached]) -> Cached:
         if name not in self._cache:

@@ -25,22 +25,30 @@ TILE: Final = 128  # positions of a chunk on a GPU are a multiple, as its produc
 
 Head: TypeAlias = Callable[[Tensor], Tensor]
 """Function of hidden states, (…, D), that returns logits of each position by itself, (…, C)."""
-LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float, Tensor | None], Tensor]
+LossCall: TypeAlias = Callable[[Head, Tensor, Tensor, float, Tensor | None, bool], Tensor]
 
 
-def head_loss(head: Head, hidden: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None = None) -> Tensor:
+def head_loss(
+    head: Head, hidden: Tensor, labels: Tensor, smoothing: float, weights: Tensor | None = None, squares: bool = False
+) -> Tensor:
     """Return the sum of the cross-entropy over the labels that are not IGNORED: (…, D), (…) -> ().
 
     Each label counts as much as its weight, (…). Logits in half precision are converted to float32, as in autocast.
+    With `squares`, return this sum and that of the squared log-sum-exp at the same positions, (2,).
     """
+    logits = at_least_float32(head(hidden)).flatten(0, -2)
     losses = functional.cross_entropy(
-        at_least_float32(head(hidden)).flatten(0, -2),
+        logits,
         labels.flatten(),
         ignore_index=IGNORED,
         reduction="sum" if weights is None else "none",
         label_smoothing=smoothing,
     )
-    return losses if weights is None else (losses * weights.flatten()).sum()
+    total = losses if weights is None else (losses * weights.flatten()).sum()
+    if not squares:
+        return total
+    penalties = logits.logsumexp(-1).square().masked_fill(labels.flatten() == IGNORED, 0)
+    return torch.stack([total, (penalties if weights is None else penalties * weights.flatten()).sum()])
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -56,28 +64,29 @@ def summed_cross_entropy(
     *,
     smoothing: float = 0.0,
     weights: Tensor | None = None,
+    z: float = 0.0,
     call: LossCall = head_loss,
 ) -> Tensor:
-    """Return `head_loss`, computed in chunks where there are many logits.
+    """Return `head_loss`, computed in chunks where there are many logits: (), or (2,) with a z-loss of weight `z`.
 
-    Each chunk computes its gradients in the forward pass, so that nothing is computed twice. `call`: `head_loss` or its
-    compiled form.
+    Each chunk computes its gradients in the forward pass, so that nothing is computed twice. They are those of the
+    first sum plus `z` times the second. `call`: `head_loss` or its compiled form.
     """
     positions = _chunk_positions(classes, labels.numel(), hidden.device)
     if labels.numel() <= positions or torch.compiler.is_compiling():
-        return call(head, hidden, labels, smoothing, weights)
+        return call(head, hidden, labels, smoothing, weights, z > 0)
     parameters = _leaves(head(hidden.detach().flatten(0, -2)[:1]))  # none without gradients
     if not parameters and not (hidden.requires_grad and torch.is_grad_enabled()):  # a frozen model, or an evaluation
         chunks = zip(hidden.flatten(0, -2).split(positions), labels.flatten().split(positions), strict=True)
         parts = [] if weights is None else weights.flatten().split(positions)
         totals = [
-            call(head, chunk, chunk_labels, smoothing, parts[number] if parts else None)
+            call(head, chunk, chunk_labels, smoothing, parts[number] if parts else None, z > 0)
             for number, (chunk, chunk_labels) in enumerate(chunks)
         ]
-        return torch.stack(totals).sum()
+        return torch.stack(totals).sum(0)
     adds_in_place = call is head_loss and not torch.is_autocast_enabled(hidden.device.type)  # in one precision
     total: Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        partial(call, head), positions, adds_in_place, smoothing, labels, weights, hidden, *parameters
+        partial(call, head), positions, adds_in_place, smoothing, z, labels, weights, hidden, *parameters
     )
     return total
 
@@ -131,10 +140,11 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        loss: Callable[[Tensor, Tensor, float, Tensor | None], Tensor],
+        loss: Callable[[Tensor, Tensor, float, Tensor | None, bool], Tensor],
         positions: int,
         adds_in_place: bool,
         smoothing: float,
+        z: float,
         labels: Tensor,
         weights: Tensor | None,
         hidden: Tensor,
@@ -142,7 +152,7 @@ class _Chunked(torch.autograd.Function):
     ) -> Tensor:
         flat, targets = hidden.detach().flatten(0, -2), labels.flatten()
         factors = None if weights is None else weights.flatten()
-        is_hidden_trained = ctx.needs_input_grad[6]
+        is_hidden_trained = ctx.needs_input_grad[7]
         hidden_gradient = torch.empty_like(flat) if is_hidden_trained else None
         sums: list[Tensor | None] = [None] * len(parameters)
         in_place = _InPlaceSums(parameters if adds_in_place else ())
@@ -151,10 +161,11 @@ class _Chunked(torch.autograd.Function):
             chunk = slice(start, start + positions)
             with torch.enable_grad(), in_place:
                 x = flat[chunk].requires_grad_(is_hidden_trained)
-                part = loss(x, targets[chunk], smoothing, None if factors is None else factors[chunk])
+                part = loss(x, targets[chunk], smoothing, None if factors is None else factors[chunk], z > 0)
+                penalised = part[0] + z * part[1] if z else part
             with torch.autocast(part.device.type, enabled=False):
                 inputs = [x, *parameters] if is_hidden_trained else list(parameters)
-                gradients = list(torch.autograd.grad(part, inputs, allow_unused=True))
+                gradients = list(torch.autograd.grad(penalised, inputs, allow_unused=True))
             if hidden_gradient is not None:
                 hidden_gradient[chunk] = gradients.pop(0)
             sums = [_added(old, new) for old, new in zip(sums, gradients, strict=True)]
@@ -165,6 +176,7 @@ class _Chunked(torch.autograd.Function):
                 old = sums[index]
                 sums[index] = in_place.sums[id(parameter)] if old is None else old.add_(in_place.sums[id(parameter)])
         ctx.gradients = [None if hidden_gradient is None else hidden_gradient.view_as(hidden), *sums]
+        ctx.z = z
         ctx.dtypes = [hidden.dtype, *(parameter.dtype for parameter in parameters)]
         assert total is not None, "a chunk has at least one position"
         return total
@@ -175,11 +187,16 @@ class _Chunked(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("the gradients of this loss were used before; the loss must be computed again")
         gradients, ctx.gradients = ctx.gradients, None
+        if ctx.z:
+            # Checked on a CPU only: elsewhere the value would have to be waited for.
+            if scale.device.type == "cpu" and not torch.isclose(scale[1], ctx.z * scale[0], rtol=1e-3, atol=0):
+                raise RuntimeError(f"these gradients are those of the first sum plus {ctx.z:g} times the second")
+            scale = scale[0]
         scaled = (
             None if gradient is None else gradient.mul_(scale).to(dtype)
             for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
         )
-        return None, None, None, None, None, None, *scaled
+        return None, None, None, None, None, None, None, *scaled
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

@@ -120,12 +120,14 @@ class ForwardPass(Protocol):
         *,
         smoothing: float = 0.0,
         weights: Tensor | None = None,
+        z: float = 0.0,
     ) -> Tensor:
         """Return the sum of the cross-entropy over the labels that are not IGNORED, each times its weight: (…, D), (…)
         -> ().
 
         `head` returns logits over the classes of each position by itself, (…, D) -> (…, C). Those of a large vocabulary
-        are computed in chunks. With `trainer.compile`, the head and the loss are compiled.
+        are computed in chunks. With `trainer.compile`, the head and the loss are compiled. With `z`, a second sum is
+        that of the squared log-sum-exp of the logits, (2,), and the loss must have the first plus `z` times the second.
         """
         ...
 

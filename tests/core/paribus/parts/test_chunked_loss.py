@@ -130,6 +130,35 @@ def test_weighted_labels_have_the_loss_and_gradients_of_torch(
         torch.testing.assert_close(summed_cross_entropy(head.linear, hidden, labels, 50, weights=weights), expected)
 
 
+@pytest.mark.usefixtures("chunks")
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_z_loss_is_the_second_sum_of_one_pass(is_weighted: bool, hidden: Tensor, labels: Tensor) -> None:
+    head, weights = LinearHead(), torch.rand(3, 7, dtype=torch.float64) if is_weighted else None
+    logits, factors = head.linear(hidden).flatten(0, 1), (labels != IGNORED) * (1 if weights is None else weights)
+    losses = functional.cross_entropy(logits, labels.flatten(), reduction="none")
+    squares = logits.logsumexp(-1).square()
+    expected = torch.stack([(values * factors.flatten()).sum() for values in (losses, squares)])
+    scored: list[int] = []
+    head.linear.register_forward_hook(lambda module, inputs, logits: scored.append(logits.numel() // 50))
+    actual = summed_cross_entropy(head.linear, hidden, labels, 50, weights=weights, z=0.3)
+    assert sum(scored) == labels.numel() + 1  # one position finds the parameters
+    torch.testing.assert_close(actual, expected)
+    inputs = [hidden, *head.parameters()]
+    gradients = [torch.autograd.grad(2 * sums[0] + 0.6 * sums[1], inputs) for sums in (actual, expected)]
+    torch.testing.assert_close(*gradients)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            summed_cross_entropy(head.linear, hidden, labels, 50, weights=weights, z=0.3), expected
+        )
+
+
+@pytest.mark.usefixtures("chunks")
+def test_a_z_loss_with_another_weight_than_its_gradients_is_an_error(hidden: Tensor, labels: Tensor) -> None:
+    loss, squares = summed_cross_entropy(LinearHead().linear, hidden, labels, 50, z=0.3)
+    with pytest.raises(RuntimeError, match=r"first sum plus 0\.3 times the second"):
+        (loss + squares).backward()
+
+
 HEADS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]] = {
     "weight": lambda x, weight, other, bias: functional.linear(x, weight),
     "weight and bias": lambda x, weight, other, bias: functional.linear(x, weight, bias),
