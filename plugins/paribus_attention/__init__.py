@@ -42,6 +42,7 @@ from paribus_attention.same_position import SamePosition as same_position
 from paribus_attention.sigmoid import Sigmoid as sigmoid
 from paribus_attention.softpick import Softpick as softpick
 from paribus_attention.sparsemax import Sparsemax as sparsemax
+from paribus_attention.stick_breaking import StickBreaking as stick_breaking
 from paribus_attention.talking_heads import TalkingHeads as talking_heads
 from paribus_attention.uniform import Uniform as uniform
 

@@ -71,6 +71,11 @@ def test_every_recurrence_learns_one_batch(name: str, final_loss: Callable[..., 
     assert final_loss(f"attention={name}", "position=none") < 0.05
 
 
+@pytest.mark.parametrize("name", ["stick-breaking"])
+def test_every_sparse_attention_learns_one_batch(name: str, final_loss: Callable[..., float]) -> None:
+    assert final_loss(f"attention={name}", "position=none") < 0.05
+
+
 @pytest.mark.parametrize("name", ["cope", "kerple"])
 def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable[..., float]) -> None:
     assert final_loss(f"position={name}") < 0.05

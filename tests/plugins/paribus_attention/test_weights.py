@@ -33,9 +33,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "sigmoid": {},
     "softpick": {},
     "sparsemax": {},
+    "stick-breaking": {},
     "talking-heads": {},
 }
-WITHOUT_SINKS = {"relu", "sigmoid"}
+WITHOUT_SINKS = {"relu", "sigmoid", "stick-breaking"}
 POSITION_NAMES = ("none", "rope", "alibi", "disentangled")
 CELLS = [
     (kind, position_name)

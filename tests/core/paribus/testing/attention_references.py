@@ -336,6 +336,22 @@ def sparsemax(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: 
     return attention(module, x, source, visible, options, first, weigh=weigh)
 
 
+def stick_breaking(module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First) -> Output:
+    """Keys before the query take sigmoid(score) of what is left, from the nearest to the furthest (Tan et al. 2024)."""
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        shares = (1 / (1 + torch.exp(-capped(scores, options, head)))) * (visible & torch.ones_like(visible).tril(-1))
+        left, columns = torch.ones_like(shares[:, 0]), list[Tensor]()
+        for share in reversed(shares.unbind(1)):
+            columns.insert(0, share * left)
+            left = left * (1 - share)
+        weights = torch.stack(columns, 1)
+        own = torch.eye(*scores.shape, dtype=scores.dtype) * visible
+        return weights + left.unsqueeze(1) * own if options["remainder"] else weights
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
+
+
 # ---- softmax attention over some of the visible keys
 
 
@@ -507,6 +523,7 @@ _REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.sigmoid": forgetting(sigmoid),
     "attention.softpick": forgetting(softpick),
     "attention.sparsemax": forgetting(sparsemax),
+    "attention.stick-breaking": forgetting(stick_breaking),
     "attention.talking-heads": forgetting(talking_heads),
     "attention.uniform": uniform,
 }
