@@ -18,8 +18,9 @@ class Kernelized(Position):
     """Kernelized relative positions, KERPLE (Chi et al. 2022).
 
     "Kernelized Relative Positional Embedding for Length Extrapolation". It subtracts a log(1 + b |i - j|) from each
-    score, or a |i - j|^b. Each head has its a and b, the same in all layers; they begin at 1, are learned, and are kept
-    above 0, and the b of a power up to 2. In bidirectional stacks keys ahead are penalised like keys behind.
+    score, or a |i - j|^b. Each head has its a and b, the same in all layers; they begin at 1 (in the authors' code at
+    random, up to 2 and 1), are learned, and are kept above 0, and the b of a power up to 2. In bidirectional stacks
+    keys ahead are penalised like keys behind.
     """
 
     traits: ClassVar[PositionTraits] = {"hooks": ["bias"], "bias": "positions", "distance_bias": True, "owner": "stack"}
