@@ -29,6 +29,7 @@ from paribus_attention.local_monotonic import LocalMonotonic as local_m
 from paribus_attention.local_predictive import LocalPredictive as local_p
 from paribus_attention.long_short_term_memory import LongShortTermMemory as lstm
 from paribus_attention.mamba2 import Mamba2 as mamba2
+from paribus_attention.mixture_of_block_attention import MixtureOfBlockAttention as moba
 from paribus_attention.multi_head import MultiHead as mha
 from paribus_attention.multi_head_latent import MultiHeadLatent as mla
 from paribus_attention.multi_layer_perceptron_score import MultiLayerPerceptronScore as mlp_score

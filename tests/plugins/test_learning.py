@@ -71,9 +71,9 @@ def test_every_recurrence_learns_one_batch(name: str, final_loss: Callable[..., 
     assert final_loss(f"attention={name}", "position=none") < 0.05
 
 
-@pytest.mark.parametrize("name", ["stick-breaking"])
-def test_every_sparse_attention_learns_one_batch(name: str, final_loss: Callable[..., float]) -> None:
-    assert final_loss(f"attention={name}", "position=none") < 0.05
+@pytest.mark.parametrize("attention", ["stick-breaking", "{name: moba, block_size: 4, top: 1}"])
+def test_every_attention_that_chooses_keys_learns_one_batch(attention: str, final_loss: Callable[..., float]) -> None:
+    assert final_loss(f"attention={attention}") < 0.05
 
 
 @pytest.mark.parametrize("name", ["cope", "kerple"])

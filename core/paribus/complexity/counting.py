@@ -47,7 +47,11 @@ def _fft_flops(shape: Any, dims: list[int], *_: Any, out_shape: Any = None, **__
 def has_window(component: nn.Module) -> bool:
     """Return True if the attention sees part of the keys: torch counts the pairs that its kernel computes as well."""
     visibilities = (module.visibility for module in component.modules() if isinstance(module, Attend))
-    return any(visibility.window is not None or visibility.blocks is not None for visibility in visibilities)
+    return any(
+        size is not None
+        for visibility in visibilities
+        for size in (visibility.window, visibility.blocks, visibility.chosen)
+    )
 
 
 class CountedFlops(NamedTuple):

@@ -60,7 +60,7 @@ class Visibility(NamedTuple):
         visibility_mask(visibility, with_order(ctx.layout, ctx.past), with_order(ctx.key_layout))
 
     An attention needs this mask only if it has no `Attend`. A pattern that depends on the content of a query is a
-    `map_scores` of `ScoreFunctions`.
+    `map_scores` of `ScoreFunctions`; `chosen` declares its size, for the cost, and masks nothing.
     """
 
     causal: bool = False  # a query sees keys of at most its own order
@@ -68,6 +68,7 @@ class Visibility(NamedTuple):
     dilation: int = 1  # |i - j| < window * dilation, and divisible by it
     global_tokens: int = 0  # the first tokens see all and are seen by all
     blocks: BlockPattern | None = None  # block-sparse instead of a window
+    chosen: int | None = None  # keys that a query reads at most, of those it sees; its content decides which
 
     @property
     def is_contiguous(self) -> bool:
@@ -84,7 +85,7 @@ class Visibility(NamedTuple):
                 + self.global_tokens,
             )
         if self.window is None:
-            return keys
+            return keys if self.chosen is None else min(keys, self.chosen)
         return min(keys, (self.window if self.causal else 2 * self.window - 1) + self.global_tokens)
 
     def pairs(self, queries: int, keys: int) -> int:

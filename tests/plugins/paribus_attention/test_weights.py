@@ -27,6 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "mha": {},
     "mla": {},
     "mlp-score": {},
+    "moba": {"block_size": 2, "top": 1},
     "mqa": {},
     "relu": {},
     "restricted": {"window": 3},

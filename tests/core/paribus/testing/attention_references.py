@@ -410,6 +410,31 @@ def random_blocks(shape: Any, options: Options) -> list[set[int]]:
     return drawn
 
 
+def mixture_of_block_attention(
+    module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
+) -> Output:
+    """The own block, and the blocks whose mean key is most similar to the query (Lu et al. 2025, section 2.2)."""
+    projected = projected_heads(module, x, source, options, first)
+    documents = visible.int().argmax(1)  # first token of each token's document
+    own = list(zip(documents.tolist(), (positions[1] // options["block_size"]).tolist(), strict=True))
+    blocks: dict[tuple[int, int], list[int]] = {}
+    for j, block in enumerate(own):
+        if visible[j].any():  # no padding
+            blocks.setdefault(block, []).append(j)
+    is_seen = {block: visible[:, keys].all(1).tolist() for block, keys in blocks.items()}
+
+    def weigh(module: Any, head: int, scores: Tensor, visible: Tensor, options: Options) -> Tensor:
+        q, k, _ = projected[head]
+        read, gates = torch.zeros_like(visible), {block: q @ k[keys].mean(0) for block, keys in blocks.items()}
+        for i, block in enumerate(own):
+            others = [other for other in blocks if other != block and is_seen[other][i]]
+            others.sort(key=lambda other, i=i: -float(gates[other][i]))
+            read[i, [j for chosen in (block, *others[: options["top"]]) for j in blocks.get(chosen, [])]] = True
+        return softmax(module, head, scores, visible & read, options)
+
+    return attention(module, x, source, visible, options, first, weigh=weigh)
+
+
 def local_monotonic(
     module: Any, x: Tensor, source: Tensor, visible: Tensor, options: Options, first: First, positions: Positions
 ) -> Output:
@@ -515,6 +540,7 @@ _REFERENCES: dict[str, Callable[..., Any]] = {
     "attention.mha": forgetting(attention),
     "attention.mla": forgetting(multi_head_latent),
     "attention.mlp-score": forgetting(perceptron),
+    "attention.moba": forgetting(mixture_of_block_attention),
     "attention.mqa": forgetting(attention),
     "attention.multi-step": forgetting(multi_step),
     "attention.same-position": same_position,
