@@ -77,6 +77,8 @@ class MixtureOfExperts(FeedForward):
         self.router = nn.Linear(shape.width, experts, bias=False)
         self.experts = nn.ModuleList([expert(shape) for _ in range(experts)])
         self.shared = None if shared is None else shared(shape)
+        if any(part.mixes_tokens for part in (*self._experts(), self.shared) if part is not None):
+            raise ValueError("expected `kernel` of experts to be null: they see no neighbouring tokens")
         self.register_buffer("bias_steps", None)
         self.step_counts: Tensor | None = None  # tokens of each expert in the current step
 
@@ -130,22 +132,24 @@ class MixtureOfExperts(FeedForward):
         chosen = (self._shares(scores.detach()) + biases).topk(self.top, dim=-1).indices
         return scores.gather(-1, chosen), chosen
 
+    def _experts(self) -> list[FeedForward]:
+        return cast("list[FeedForward]", list(self.experts))
+
     def _run_experts(self, tokens: Tensor, chosen: Tensor, counts: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the output of each chosen expert for each token, (N, top, D), and the experts' own losses."""
         order = chosen.flatten().argsort(stable=True)  # (N*top,): all tokens of the first expert, of the second, …
         tokens_by_expert = tokens[order // self.top].split(counts.tolist())
         # An unused expert is called without tokens, so that its gradient is 0 and not None.
-        experts = cast("list[FeedForward]", list(self.experts))
         results = [
-            expert(expert_tokens.unsqueeze(0)) for expert, expert_tokens in zip(experts, tokens_by_expert, strict=True)
+            expert(expert_tokens.unsqueeze(0))
+            for expert, expert_tokens in zip(self._experts(), tokens_by_expert, strict=True)
         ]
         outputs = torch.cat([y.squeeze(0) for y, _ in results])[order.argsort()]
         return outputs.view(len(tokens), self.top, self.width), [loss for _, loss in results if loss is not None]
 
     def cost(self, load: Load) -> Cost:
         router = Cost(flops=2 * load.queries * self.width * len(self.experts))
-        expert = cast("FeedForward", self.experts[0])
-        routed = router + expert.cost(load._replace(queries=load.queries * self.top))
+        routed = router + self._experts()[0].cost(load._replace(queries=load.queries * self.top))
         return routed if self.shared is None else routed + self.shared.cost(load)
 
 

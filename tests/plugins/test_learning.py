@@ -96,6 +96,7 @@ def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable
         ("initialisation={name: mup, base_width: 16, base_layers: 1}", "embedding.tie=false", "optimizer.lr=3e-3"),
         ("attention.scores.forget=true",),
         ("placement={name: pre, gate: true}",),
+        ("feedforward={name: glu, kernel: 4}",),
     ],
     ids=" ".join,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast, final
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,10 @@ The last of them is the current one.
 """
 
 CompiledCall: TypeAlias = Callable[
-    ["Layer", Streams, Context, Context | None, State | None], tuple[Streams, Tensor | None]
+    ["Layer", Streams, Context, Context | None, Mapping[str, State]], tuple[Streams, Tensor | None]
 ]
+
+NO_STATES: Final[Mapping[str, State]] = {}
 
 
 class Wiring(Protocol):
@@ -69,20 +71,19 @@ class Layer(nn.Module):
         self.dropout = dropout
         self.crosses = cross is not None
         self.feeds = feedforward is not None
+        self.feeds_context = bool(getattr(feedforward, "mixes_tokens", False))
         self.compiled: CompiledCall | None = None  # compiled form of a call, for training
         self.recomputes = False  # activations are computed again in the backward pass, and not stored
 
     def run(
-        self, streams: Streams, ctx: Context, cross: Context | None = None, placement_state: State | None = None
+        self, streams: Streams, ctx: Context, cross: Context | None = None, states: Mapping[str, State] = NO_STATES
     ) -> tuple[Streams, Tensor | None]:
         """Return what a call returns; in training, by its compiled form and with recomputed activations if so set."""
         is_plain = not self.training or ctx.state is not None
         call = call_layer if is_plain or self.compiled is None else self.compiled
         if is_plain or not self.recomputes or not torch.is_grad_enabled():
-            return call(self, streams, ctx, cross, placement_state)
-        output: tuple[Streams, Tensor | None] = checkpoint(
-            call, self, streams, ctx, cross, placement_state, use_reentrant=False
-        )
+            return call(self, streams, ctx, cross, states)
+        output: tuple[Streams, Tensor | None] = checkpoint(call, self, streams, ctx, cross, states, use_reentrant=False)
         return output
 
     def begin(self, x: Tensor) -> Streams:
@@ -94,11 +95,11 @@ class Layer(nn.Module):
         return streams[-1] if self.placement is None else cast("Wiring", self.placement).end(streams)
 
     def forward(
-        self, streams: Streams, ctx: Context, cross: Context | None = None, placement_state: State | None = None
+        self, streams: Streams, ctx: Context, cross: Context | None = None, states: Mapping[str, State] = NO_STATES
     ) -> tuple[Streams, Tensor | None]:
         """Return the streams for the next layer, and the auxiliary loss of the feed-forward, if it has one.
 
-        `placement_state` is the decoding state of the placement, as `ctx` has that of the attention.
+        `states` has the decoding state of the placement and of the feed-forward, as `ctx` has that of the attention.
         """
         auxiliary: Tensor | None = None
 
@@ -113,7 +114,8 @@ class Layer(nn.Module):
         def feed_forward(h: Tensor) -> Tensor:
             nonlocal auxiliary
             assert self.feedforward is not None, "expected a feed-forward"
-            y, auxiliary = self.feedforward(h)
+            context = (ctx._replace(state=states.get("feedforward")),) if self.feeds_context else ()
+            y, auxiliary = self.feedforward(h, *context)
             return self._dropped(y)
 
         sublayers: dict[str, Callable[[Tensor], Tensor]] = {"attention": attend}
@@ -122,7 +124,8 @@ class Layer(nn.Module):
         if self.feeds:
             sublayers["feedforward"] = feed_forward
         if self.placement is not None:
-            streams = cast("Wiring", self.placement).advance(streams, sublayers, ctx._replace(state=placement_state))
+            placed = ctx._replace(state=states.get("placement"))
+            streams = cast("Wiring", self.placement).advance(streams, sublayers, placed)
             if not isinstance(streams, tuple):
                 name, given = type(self.placement).__name__, type(streams).__name__
                 raise TypeError(f"`advance` of {name} returned a {given}; expected a tuple of streams (B, T, …)")
@@ -137,9 +140,9 @@ class Layer(nn.Module):
 
 
 def call_layer(
-    layer: Layer, streams: Streams, ctx: Context, cross: Context | None, placement_state: State | None
+    layer: Layer, streams: Streams, ctx: Context, cross: Context | None, states: Mapping[str, State]
 ) -> tuple[Streams, Tensor | None]:
-    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross, placement_state)
+    output: tuple[Streams, Tensor | None] = layer(streams, ctx, cross, states)
     return output
 
 
@@ -327,7 +330,7 @@ class Stack(Stage):
                 assert self.loop_embedding is not None
                 streams = (*streams[:-1], streams[-1] + self.loop_embedding.weight[self._loop_starts.index(index)])
             layer_streams = streams
-            streams, extra = layer.run(streams, ctx, cross, state.get("placement"))
+            streams, extra = layer.run(streams, ctx, cross, state)
             if cross is not None and cross.captured:
                 layer_capture["cross"] = cross.captured["weights"]
             if index + 1 in request.hidden:
@@ -388,6 +391,8 @@ class Stack(Stage):
             placed = {} if layer.placement is None else cast("Wiring", layer.placement).empty_state(batch, like)
             if placed:
                 state["placement"] = placed
+            if layer.feeds_context:
+                state["feedforward"] = cast("Any", layer.feedforward).start(batch, like)
             layers.append(state)
         return States(layers, capacity=length)
 

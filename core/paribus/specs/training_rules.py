@@ -9,7 +9,7 @@ from paribus.errors import join_names
 from paribus.registry import Entry, Index
 from paribus.specs.fields import CYCLED, EMA_DECAY
 from paribus.specs.spec_view import NamedComponent, SpecView, Violation
-from paribus.specs.tree import get_path, is_met
+from paribus.specs.tree import Keys, get_path, is_met
 
 IN_TEXT: Final = frozenset(  # provided by a corpus; other needs by a tokenizer
     {"sentences", "documents", "pairs", "labels", "scores", "tags", "answers", "choices"}
@@ -120,12 +120,16 @@ def neighbours_are_seen(facts: SpecView) -> Iterator[Violation]:
         if reader.has_trait("mixes_tokens"):
             message = f"{ordering[0]} has tokens that do not see their neighbours, but {reader} reads these"
             yield Violation("does-not-fit", reader.keys, message, "a placement without `mixes_tokens`, such as pre")
-    for mixing in stack.self_attention:
-        scores = facts.options_of(mixing.attention).get("scores")
-        if isinstance(scores, Mapping) and scores.get("kernel") is not None:
-            message = f"{ordering[0]} has tokens that do not see their neighbours, but `kernel` of {mixing.attention} "
-            message += "reads these"
-            yield Violation("does-not-fit", (*mixing.attention.keys, "scores", "kernel"), message, "null")
+    feedforwards = facts.components("feedforward", *facts.slot_of(stack.part, "feedforward"))
+    attentions = [mixing.attention for mixing in stack.self_attention]
+    options: list[tuple[NamedComponent, Keys, Any]] = [
+        *((each, each.keys, facts.options_of(each)) for each in feedforwards),
+        *((each, (*each.keys, "scores"), facts.options_of(each).get("scores")) for each in attentions),
+    ]
+    for reader, keys, values in options:
+        if isinstance(values, Mapping) and values.get("kernel") is not None:
+            message = f"{ordering[0]} has tokens that do not see their neighbours, but `kernel` of {reader} reads these"
+            yield Violation("does-not-fit", (*keys, "kernel"), message, "null")
 
 
 def streams_are_trained(facts: SpecView) -> Iterator[Violation]:

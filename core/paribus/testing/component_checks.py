@@ -23,6 +23,7 @@ from paribus.testing.host_models import (
 from paribus.testing.small_model import (
     TOLERANCE,
     SmallModel,
+    fed_apart,
     max_difference,
     noise,
     relative_change,
@@ -71,6 +72,7 @@ def norm_inputs(case: Case, host: HostModel) -> Verdict:
 def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
     """A feed-forward keeps the shape and transforms each token independently; an auxiliary loss is a mean.
 
+    One that mixes tokens does so within a document: here, each token is one.
     An expert that no token is routed to runs without tokens.
     """
     model = case.small_model(host)
@@ -79,21 +81,21 @@ def feedforward_per_token(case: Case, host: HostModel) -> Verdict:
     x = noise("rows", 2, 5, model.stack().shape.width)
     feedforward = layer.feedforward
     assert feedforward is not None
-    y, auxiliary = feedforward(x)
+    y, auxiliary = fed_apart(feedforward, x)
     if auxiliary is not None and auxiliary.ndim:
         return f"its auxiliary loss has the shape {tuple(auxiliary.shape)}; expected a scalar"
-    twice = feedforward(torch.cat([x, x]))[1]
+    twice = fed_apart(feedforward, torch.cat([x, x]))[1]
     if auxiliary is not None and max_difference(twice, auxiliary) > TOLERANCE:
         return (
             f"its auxiliary loss is {float(auxiliary):.4g}, but {float(twice):.4g} if each token occurs twice; "
             "expected a mean over tokens, so that its weight does not depend on the batch"
         )
-    empty, auxiliary = feedforward(x[:, :0])
+    empty, auxiliary = fed_apart(feedforward, x[:, :0])
     if empty.shape != x[:, :0].shape or not (auxiliary is None or torch.isfinite(auxiliary).all()):
         return (
             "without tokens, as in an unused expert, its output has another shape, or its auxiliary loss is not finite"
         )
-    return _per_token_fault(lambda tokens: feedforward(tokens)[0], x, y)
+    return _per_token_fault(lambda tokens: fed_apart(feedforward, tokens)[0], x, y)
 
 
 def _per_token_fault(function: Any, x: Tensor, y: Tensor) -> str:

@@ -15,7 +15,7 @@ from paribus.parts.shape import Load
 from paribus.parts.stack import Layer
 from paribus.slots.attention import Attention
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
-from paribus.testing.small_model import TOLERANCE, SmallModel, max_difference, noise, tokens
+from paribus.testing.small_model import TOLERANCE, SmallModel, fed_apart, max_difference, noise, tokens
 from paribus.testing.token_checks import packed_stream, pad_tokens, weights_may_vanish
 
 CHUNKS: Final = ((1, 1), (2, 1), (1, 2), (5, 1, 1, 5))
@@ -179,7 +179,7 @@ def _has_gradient_on_noise(model: SmallModel, path: str) -> bool:
         return False
     x = noise("rows", 8, LONG_LENGTH, model.stack(layer.partition(".")[0]).shape.width)
     with torch.enable_grad():
-        y, _ = layer_module.feedforward(x)
+        y, _ = fed_apart(layer_module.feedforward, x)
         (grad,) = torch.autograd.grad((y * noise("loss", *y.shape)).sum(), [model.topology.get_parameter(path)])
     return bool(grad.any())
 

@@ -12,7 +12,7 @@ from paribus.parts.batch import Stream
 from paribus.parts.stack import Layer
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.option_specs import changed_choices
-from paribus.testing.small_model import SmallModel, draw_seed, noise, tokens
+from paribus.testing.small_model import SmallModel, draw_seed, fed_apart, noise, tokens
 
 LENGTH: Final = 12
 MANY_TOKENS: Final = 64  # enough for a unit that only some tokens use
@@ -135,7 +135,7 @@ def _projection_gradients(case: Case, model: SmallModel) -> Iterator[tuple[str, 
         with torch.enable_grad():
             if layer.feedforward is not None and case.entry.slot == "feedforward":
                 x = noise("rows", 8, MANY_TOKENS, model.stack(layer_path.partition(".")[0]).shape.width)
-                y = layer.feedforward(x)[0]
+                y = fed_apart(layer.feedforward, x)[0]
             else:
                 y = model.hidden(model.tokens(2, length), source=tokens(2, length, "source"))
             named = {

@@ -80,7 +80,7 @@ from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
 from paribus.testing.optimizer_checks import CHANGING_RATES, HORIZON, STEPS, TENSORS, OptimizerRun, describe_tensor
 from paribus.testing.option_specs import OUTSIDE_MODELS, option_models
-from paribus.testing.small_model import SmallModel, noise, tokens
+from paribus.testing.small_model import SmallModel, fed_apart, noise, tokens
 
 Reference = Function | Mapping[str, Function]
 
@@ -165,7 +165,7 @@ def _per_vector(contract: type[Any]) -> Comparer:
             if module is None:
                 return
             x = noise("rows", 2, 3, model.stack().shape.width) * torch.tensor(SCALES).view(-1, 1)
-            output = module(x)
+            output = fed_apart(module, x) if contract is FeedForward else module(x)
             expected = torch.stack([function(module, vector) for vector in x.flatten(0, 1)]).view_as(x)
             yield f"the output for 6 vectors{state}", output[0] if contract is FeedForward else output, expected
 

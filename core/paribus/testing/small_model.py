@@ -17,8 +17,8 @@ from paribus.assembly.build import build
 from paribus.assembly.components import Classes, make
 from paribus.assembly.initialise import initialise
 from paribus.kernels import KERNELS
-from paribus.parts.batch import Stream
-from paribus.parts.context import Kernel, Memory, States
+from paribus.parts.batch import Stream, TokenLayout
+from paribus.parts.context import Context, Kernel, Memory, States
 from paribus.parts.stack import Layer, Output, Stack
 from paribus.random_keys import key32
 from paribus.slots.initialisation import Initialisation
@@ -174,6 +174,15 @@ def _generator(*name: str | int) -> torch.Generator:
 def noise(name: str, *shape: int) -> Tensor:
     """Return standard normal noise that depends only on the name, the shape and the seed of draws."""
     return torch.randn(shape, generator=_generator(name), dtype=torch.float64)
+
+
+def fed_apart(feedforward: Any, x: Tensor) -> tuple[Tensor, Any]:
+    """Return the output of a feed-forward, and its auxiliary loss: of tokens that are a document each."""
+    index = torch.arange(x.shape[1]).unsqueeze(0)
+    layout = TokenLayout(torch.zeros_like(index), documents=index)
+    context = (Context((), layout, layout),) if feedforward.mixes_tokens else ()
+    output: tuple[Tensor, Any] = feedforward(x, *context)
+    return output
 
 
 def sampled_length(minimum: int, maximum: int) -> int:

@@ -90,6 +90,7 @@ def mixing_fault(model: SmallModel, changed: Tensor) -> str:
     mixes_itself = not isinstance(model.topology.stage("body"), Stack)  # as a BiLSTM over layers of attention
     placements = [layer.placement for layer in model.layers() if isinstance(layer.placement, Placement)]
     mixes_itself = mixes_itself or any(placement.traits.get("mixes_tokens", False) for placement in placements)
+    mixes_itself = mixes_itself or any(layer.feeds_context for layer in model.layers())
     if not mixes_itself and len(reads_keys) == 1 and sum(influences) != (expected := 1 if "one" in reads_keys else 0):
         return (
             f"in a sequence of {length} tokens, {sum(influences)} change an output at another position; expected "
@@ -325,10 +326,11 @@ def order(case: Case, host: HostModel) -> Verdict:
 
 
 def _mixes_tokens(case: Case, host: HostModel) -> bool:
-    """Return True if a placement reads neighbouring tokens, which no order and no extra query has."""
+    """Return True if a layer reads neighbouring tokens beside its attention, which no order and no extra query has."""
     nodes = as_list(host.spec.get("placement") or [])
     entries = case.registry.index.entries["placement"]
-    return any(entries[node["name"]].traits.get("mixes_tokens") for node in nodes)
+    is_mixed = any(entries[node["name"]].traits.get("mixes_tokens") for node in nodes)
+    return is_mixed or any(layer.feeds_context for layer in case.small_model(host).layers())
 
 
 def extra_queries(case: Case, host: HostModel) -> Verdict:

@@ -80,16 +80,25 @@ def inner_width(x: Tensor, options: Options) -> int:
     return int(options["inner"] or round(options["expand"] * len(x)))
 
 
+def alone(module: Any, name: str, options: Options) -> Any:
+    """Allen-Zhu 2025, Canon D: the factor of a token without neighbours, 1 plus its weight in the window."""
+    if options["kernel"] is None:
+        return 1
+    convolution = module.convolutions[name]
+    return 1 + convolution.weight[:, convolution.left]
+
+
 def multi_layer_perceptron(module: Any, x: Tensor, options: Options) -> Any:
     """Vaswani et al. 2017, equation 2, with other activations."""
-    hidden = affine(module.inner, x, inner_width(x, options), options["bias"])
+    hidden = affine(module.inner, x, inner_width(x, options), options["bias"]) * alone(module, "inner", options)
     return affine(module.outer, ACTIVATIONS[options["activation"]](hidden), len(x), options["bias"])
 
 
 def gated_linear_unit(module: Any, x: Tensor, options: Options) -> Any:
     """Shazeer 2020, equations 5 and 6."""
     gate, hidden = (
-        affine(linear, x, inner_width(x, options), options["bias"]) for linear in (module.gate, module.inner)
+        affine(getattr(module, name), x, inner_width(x, options), options["bias"]) * alone(module, name, options)
+        for name in ("gate", "inner")
     )
     return affine(module.outer, ACTIVATIONS[options["activation"]](gate) * hidden, len(x), options["bias"])
 
