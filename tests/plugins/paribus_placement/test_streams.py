@@ -5,6 +5,7 @@ import runpy
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -20,7 +21,12 @@ from paribus_placement.attention_residual import AttentionResidual, DepthAttenti
 from paribus_placement.canon import Canon
 from paribus_placement.dense_former import DenseFormer
 from paribus_placement.embedding_residual import EmbeddingResidual
-from paribus_placement.hyper_connections import Connections, HyperConnections, doubly_stochastic
+from paribus_placement.hyper_connections import (
+    Connections,
+    HyperConnections,
+    ManifoldConnections,
+    doubly_stochastic,
+)
 from paribus_placement.pre_norm import PreNorm
 from paribus_placement.u_net import UNet
 
@@ -204,12 +210,57 @@ def test_doubly_stochastic_matrices_have_sums_of_1() -> None:
         torch.testing.assert_close(matrices.sum(axis), torch.ones(5, 4, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
+@pytest.mark.thorough
+def test_doubly_stochastic_connections_agree_with_deepseek_v4(x: Tensor) -> None:
+    name = "transformers.models.deepseek_v4"
+    peer_class = pytest.importorskip(f"{name}.modeling_deepseek_v4").DeepseekV4HyperConnection
+    config = pytest.importorskip(f"{name}.configuration_deepseek_v4").DeepseekV4Config
+    peer = peer_class(config(hidden_size=8, hc_mult=3, hc_eps=0.0, rms_norm_eps=1e-6)).double()
+    connections, generator = ManifoldConnections(8, 3).double(), torch.Generator().manual_seed(0)
+    for parameter in connections.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    with torch.no_grad():
+        peer.fn.copy_(connections.read.weight)
+        peer.base.copy_(connections.bias)
+        peer.scale.copy_(0.01 + connections.scales)
+    h = torch.stack([x, x.sin(), x.exp()], 2)
+    mixing, outputs = connections(h)
+    expected_outputs, expected_mixing, read = peer(h)
+    torch.testing.assert_close(outputs, expected_outputs, rtol=0, atol=1e-6)
+    torch.testing.assert_close(mixing[..., 1:], expected_mixing, rtol=0, atol=1e-6)
+    torch.testing.assert_close((mixing[..., :1] * h).sum(2), read, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("mixing", ["free", "doubly-stochastic"])
-def test_hyper_connections_start_as_pre_norm(mixing: str, shape: Shape, sublayers: Sublayers, x: Tensor) -> None:
+def test_hyper_connections_start_as_pre_norm(
+    mixing: Literal["free", "doubly-stochastic"], shape: Shape, sublayers: Sublayers, x: Tensor
+) -> None:
     shape = dataclasses.replace(shape, layer=0)
-    hyper = HyperConnections(shape, lambda: LayerNorm(8), mixing=mixing).double()  # type: ignore[arg-type]  # a literal
+    hyper = HyperConnections(shape, lambda: LayerNorm(8), mixing=mixing).double()
+    for connections in hyper.connections.values():
+        if isinstance(connections, ManifoldConnections):
+            torch.nn.init.zeros_(connections.read.weight)  # whose share is 0.01
     pre = PreNorm(shape, lambda: LayerNorm(8)).double()
     torch.testing.assert_close(run([hyper], x, sublayers), 4 * pre(x, sublayers), atol=1e-9, rtol=1e-4)
+
+
+@pytest.mark.parametrize("mixing", ["free", "doubly-stochastic"])
+def test_streams_differ_after_a_step(mixing: Literal["free", "doubly-stochastic"], x: Tensor) -> None:
+    """Streams that begin as copies, with weights that treat them alike, would remain copies."""
+    shape = Shape(8, 2, 4, 16, 11, 1, layer=0)
+    placement = HyperConnections(shape, lambda: LayerNorm(8), mixing=mixing).double()
+    sublayers = {"attention": torch.sin, "feedforward": torch.exp}
+    optimizer = torch.optim.SGD(placement.parameters(), 0.01)
+    run([placement], x, sublayers).sin().sum().backward()
+    optimizer.step()
+    (h,) = placement.advance(placement.begin(x), sublayers, ONE_DOCUMENT)
+    assert (h - h.mean(2, keepdim=True)).abs().max() > 1e-3
+
+
+def test_doubly_stochastic_connections_without_tokens_are_refused() -> None:
+    with raises_problem(paribus.SpecError, "component-error", "dynamic: true", "mixing: free"):
+        placement = "placement={name: hyper, mixing: doubly-stochastic, dynamic: false}"
+        paribus.assemble(paribus.spec("gpt-tiny", *TINY, placement))
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -301,7 +301,7 @@ def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, options: Op
 def hyper_connections(module: Any, x: Tensor, sublayers: Sublayers, options: Options) -> Any:
     """Zhu et al. 2024, equations 4, 5, 10 to 12."""
     if options["mixing"] != "free":
-        return NotImplemented
+        return manifold_connections(module, x, sublayers, options["streams"])
     count = options["streams"]
     h = [x] * count
     for name, sublayer in sublayers.items():
@@ -320,6 +320,29 @@ def hyper_connections(module: Any, x: Tensor, sublayers: Sublayers, options: Opt
         y = sublayer(module.norms[name](mixed[0]))
         h = [mixed[1 + index] + output[index][:, None] * y for index in range(count)]
     return sum(h)
+
+
+def manifold_connections(module: Any, x: Tensor, sublayers: Sublayers, count: int) -> Any:
+    """Xie et al. 2025, equations 7 to 9, one token after the other."""
+    h = x.unsqueeze(1).repeat(1, count, 1)
+    for name, sublayer in sublayers.items():
+        part, reads, kept, outputs = module.connections[name], [], [], []
+        for token in h:
+            flat = token.flatten()
+            logits = part.read.weight @ (flat / torch.sqrt((flat * flat).sum() / len(flat) + 1e-6))
+            scales, biases = 0.01 + part.scales, part.bias
+            before = 1 / (1 + torch.exp(-scales[0] * logits[:count] - biases[:count]))
+            behind = 1 / (1 + torch.exp(-scales[1] * logits[count : 2 * count] - biases[count : 2 * count]))
+            matrix = torch.exp(scales[2] * logits[2 * count :] + biases[2 * count :]).view(count, count)
+            for _ in range(20):
+                matrix = matrix / matrix.sum(1, keepdim=True)
+                matrix = matrix / matrix.sum(0, keepdim=True)
+            reads.append(before @ token)
+            kept.append(matrix.T @ token)
+            outputs.append(2 * behind)
+        y = sublayer(module.norms[name](torch.stack(reads)))
+        h = torch.stack(kept) + torch.stack(outputs)[:, :, None] * y[:, None]
+    return h.sum(1)
 
 
 def canon(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
