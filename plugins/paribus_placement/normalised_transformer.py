@@ -19,9 +19,10 @@ class NormalisedTransformer(Placement):
 
     "nGPT: Normalized Transformer with Representation Learning on the Hypersphere". Hidden states have length 1 between
     sublayers, which read them times √D. After each training step, rows of matrices along the stream have length 1, too;
-    `initialisation=unit` starts so. The queries and keys of the paper are those of `attention.scores.qk_norm`. Instead
-    of a scale of the score of each token, which starts at 1, the final norm has a gain for each channel, and √D. The
-    feed-forward has no scales of its own. Biases, decay and warm-up are those of the spec; the paper has none.
+    `initialisation=unit` starts so. The queries and keys of the paper are those of `attention.scores.qk_norm`, but for
+    its scales, one vector of each head for both, after the rotation. Instead of a scale of the score of each token,
+    which starts at 1, the final norm has a gain for each channel, and √D. The scales of the feed-forward are those of
+    `feedforward.glu.scales`. Biases, decay and warm-up are those of the spec; the paper has none.
 
     The rate is |alpha + alpha √D s| with the parameter s, which starts at 0. (B, T, D) -> (B, T, D).
     """

@@ -87,6 +87,8 @@ def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable
         ("feedforward=moe", "feedforward.top=1", "feedforward.softmax=all"),
         ("optimizer={name: muon, lr: 3e-3}",),
         ("placement={name: hyper, mixing: doubly-stochastic}",),
+        ("placement={name: attention-residual, block: 2}",),
+        ("placement=ngpt", "feedforward={name: glu, scales: true}"),
         ("dims.loops=2", "dims.loop_embedding=true"),
         ("feedforward={name: moe, experts: 8, expert: {name: glu, expand: 0.5}, router: sigmoid, shared: glu}",),
         ("embedding.ngrams={longest: 3, rows: 100}",),

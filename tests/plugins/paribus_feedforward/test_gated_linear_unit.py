@@ -45,5 +45,5 @@ def test_the_default_has_the_parameters_and_cost_of_two_maps() -> None:
 
 
 def test_every_matrix_has_a_role(shape: Shape) -> None:
-    matrices = {name for name, _ in GatedLinearUnit(shape).named_parameters()}
+    matrices = {name for name, _ in GatedLinearUnit(shape, scales=True).named_parameters()}
     assert matrices == GatedLinearUnit.roles.keys()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from paribus import Placement, Shape
@@ -47,11 +47,13 @@ def test_alpha_1_replaces_the_state(shape: Shape, x: Tensor) -> None:
     torch.testing.assert_close(y, expected, atol=1e-12, rtol=0)
 
 
-def test_a_gated_feed_forward_has_the_scale_of_the_paper(shape: Shape, x: Tensor) -> None:
+def test_a_gated_feed_forward_has_the_scales_of_the_paper(shape: Shape, x: Tensor) -> None:
     """The paper multiplies only the activated part by √D; the length of the other is lost in the norm."""
-    glu = GatedLinearUnit(shape, inner=5).double()
+    glu = GatedLinearUnit(shape, inner=5, scales=True).double()
+    s_v, s_u = (torch.linspace(0.5, stop, 5, dtype=torch.float64) for stop in (2, -1))
+    glu.gate_scale, glu.inner_scale = nn.Parameter(s_v), nn.Parameter(s_u)
     h = functional.normalize(x, dim=-1)
-    paper = glu.outer(functional.silu(math.sqrt(8) * glu.gate(h)) * glu.inner(h))
+    paper = glu.outer(functional.silu(math.sqrt(8) * s_v * glu.gate(h)) * s_u * glu.inner(h))
     expected = functional.normalize(h + 0.25 * (functional.normalize(paper, dim=-1) - h), dim=-1)
     torch.testing.assert_close(
         ngpt(shape).double()(x, {"feedforward": lambda h: glu(h)[0]}), expected, atol=1e-12, rtol=0

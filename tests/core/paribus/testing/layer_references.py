@@ -95,11 +95,13 @@ def multi_layer_perceptron(module: Any, x: Tensor, options: Options) -> Any:
 
 
 def gated_linear_unit(module: Any, x: Tensor, options: Options) -> Any:
-    """Shazeer 2020, equations 5 and 6."""
+    """Shazeer 2020, equations 5 and 6; with scales, Loshchilov et al. 2024, equations 20 and 21."""
     gate, hidden = (
         affine(getattr(module, name), x, inner_width(x, options), options["bias"]) * alone(module, name, options)
         for name in ("gate", "inner")
     )
+    if options["scales"]:
+        gate, hidden = gate * module.gate_scale, hidden * module.inner_scale
     return affine(module.outer, ACTIVATIONS[options["activation"]](gate) * hidden, len(x), options["bias"])
 
 
