@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from paribus import Objective, hookimpl, registered
 from paribus_objective.bidirectional_language_modelling import BidirectionalLanguageModelling as bilm
+from paribus_objective.block_diffusion import BlockDiffusion as block_diffusion
 from paribus_objective.causal_classification import CausalClassification as classify_causal
 from paribus_objective.causal_language_modelling import CausalLanguageModelling as clm
 from paribus_objective.causal_multiple_choice import CausalMultipleChoice as choose_causal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 import numpy as np
 import torch
@@ -50,6 +50,80 @@ SCHEDULES: Final[Mapping[ScheduleName, MaskRateSchedule]] = {
 }
 
 
+ScheduleOption: TypeAlias = Annotated[ScheduleName, "mask rate in training as a function of the time: t, or sin(πt/2)"]
+MinRate: TypeAlias = Annotated[
+    float, "lowest mask rate in training, not in evaluation (MDLM, LLaDA: 1e-3)", Range(0, below=1)
+]
+Samples: TypeAlias = Annotated[int, "mask rates of each example in evaluation, each a forward pass", Range(1)]
+
+
+class MaskPredictor(vocabulary_head.VocabularyHead, Protocol):
+    """Objective whose loss is the weighted cross-entropy of masked tokens, in several samples."""
+
+    @property
+    def classes(self) -> int: ...
+
+    @property
+    def mask(self) -> int: ...
+
+    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor: ...
+
+
+def logits(objective: MaskPredictor, hidden: Tensor, unembed: Unembed) -> Tensor:
+    """(…, D) -> (…, V), where the mask has no share."""
+    scores = vocabulary_head.logits(objective, hidden, unembed)
+    return scores.index_fill(-1, torch.full((1,), objective.mask, device=scores.device), -torch.inf)
+
+
+def forward(objective: MaskPredictor, run: ForwardPass) -> Mapping[str, LossTerm]:
+    """Return the mean bound of the samples."""
+    samples = run.targets["weights"].shape[1]
+    totals = [_loss(objective, run, sample) for sample in range(samples)]
+    return {"bound": LossTerm(torch.stack(totals).sum() / samples, (run.targets["labels"] != IGNORED).sum())}
+
+
+def metrics(objective: MaskPredictor) -> Mapping[str, Metric]:
+    return {"accuracy": scoring.accuracy(objective.classes)}
+
+
+def update_metrics(objective: MaskPredictor, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
+    """Add the accuracy of masked tokens, at all mask rates."""
+    for sample in range(run.targets["weights"].shape[1]):
+        scores = _label_scores(objective, run, sample)
+        scoring.update(metrics["accuracy"], scores.predictions, _labels(run, sample))
+
+
+def _loss(objective: MaskPredictor, run: ForwardPass, sample: int) -> Tensor:
+    """Return the weighted sum of the cross-entropy of a sample's masked tokens."""
+    labels, weights = _labels(run, sample), run.targets["weights"][:, sample]
+    weights = (weights.unsqueeze(1) if weights.ndim == 1 else weights).expand_as(labels)
+    if not torch.is_grad_enabled():
+        return (_label_scores(objective, run, sample).losses * weights).sum()
+    hidden = _hidden(run, sample)
+    return run.summed_cross_entropy(_head(objective, run), hidden, labels, objective.classes, weights=weights)
+
+
+def _label_scores(objective: MaskPredictor, run: ForwardPass, sample: int) -> scoring.LabelScores:
+    hidden, labels, name = _hidden(run, sample), _labels(run, sample), f"sample {sample}"
+    return scoring.label_scores(run, _head(objective, run), hidden, labels, objective.classes, name=name)
+
+
+def _labels(run: ForwardPass, sample: int) -> Tensor:
+    return run.targets["labels"].masked_fill(~run.targets["masked"][:, sample], IGNORED)
+
+
+def _hidden(run: ForwardPass, sample: int) -> Tensor:
+    """Return hidden states of the text with masks, which may follow a copy without: (B, T, D)."""
+    length = run.targets["labels"].shape[1]
+    if not sample:
+        return run.hidden()[:, -length:]
+    return run.hidden(tokens=run.targets["inputs"][:, sample - 1], key=f"sample {sample}")[:, -length:]
+
+
+def _head(objective: MaskPredictor, run: ForwardPass) -> scoring.Head:
+    return lambda hidden: objective.logits(hidden, run.unembed)
+
+
 @final
 class MaskedDiffusion(Objective, WeightConverter):
     """Masked diffusion: predict masked tokens at a random mask rate, weighted so that the loss is an upper bound of the
@@ -73,6 +147,10 @@ class MaskedDiffusion(Objective, WeightConverter):
         "token_terms": ["bound"],
     }
     terms: ClassVar[Mapping[str, str]] = {"bound": "labels"}
+    logits = logits
+    forward = forward
+    metrics = metrics
+    update_metrics = update_metrics
     scored_hidden = vocabulary_head.masked_hidden
     fill_logits = vocabulary_head.fill_logits
     head_positions = vocabulary_head.head_positions
@@ -85,13 +163,9 @@ class MaskedDiffusion(Objective, WeightConverter):
         vocabulary: Vocabulary,
         norm: Norms,
         *,
-        schedule: Annotated[
-            ScheduleName, "mask rate in training as a function of the time: t, or sin(πt/2)"
-        ] = "linear",
-        min_rate: Annotated[
-            float, "lowest mask rate in training, not in evaluation (MDLM, LLaDA: 1e-3)", Range(0, below=1)
-        ] = 0.0,
-        samples: Annotated[int, "mask rates of each example in evaluation, each a forward pass", Range(1)] = 4,
+        schedule: ScheduleOption = "linear",
+        min_rate: MinRate = 0.0,
+        samples: Samples = 4,
     ) -> None:
         super().__init__()
         self.classes, self.samples = shape.vocabulary, samples
@@ -121,52 +195,8 @@ class MaskedDiffusion(Objective, WeightConverter):
         stream = body._replace(tokens=torch.from_numpy(inputs[:, 0].copy()))
         return TrainingExamples({**streams, "body": stream}, examples)
 
-    def logits(self, hidden: Tensor, unembed: Unembed) -> Tensor:
-        scores = vocabulary_head.logits(self, hidden, unembed)
-        return scores.index_fill(-1, torch.full((1,), self.mask, device=scores.device), -torch.inf)
-
-    def forward(self, run: ForwardPass) -> Mapping[str, LossTerm]:
-        labels, weights = run.targets["labels"], run.targets["weights"]
-        samples = weights.shape[1]
-        totals = [self._loss(run, sample, weights[:, sample : sample + 1]) for sample in range(samples)]
-        return {"bound": LossTerm(torch.stack(totals).sum() / samples, (labels != IGNORED).sum())}
-
     def prompt(self, ids: Sequence[int], wish: GenerationTarget = GenerationTarget()) -> Prompt:
         return Prompt(tuple(ids), stop=self.end_of_text, mask=self.mask)
-
-    def metrics(self) -> Mapping[str, Metric]:
-        return {"accuracy": scoring.accuracy(self.classes)}
-
-    def update_metrics(self, run: ForwardPass, metrics: Mapping[str, Metric]) -> None:
-        """Add the accuracy of masked tokens, at all mask rates."""
-        for sample in range(run.targets["weights"].shape[1]):
-            scores = self._label_scores(run, sample)
-            scoring.update(metrics["accuracy"], scores.predictions, self._labels(run, sample))
-
-    def _loss(self, run: ForwardPass, sample: int, weights: Tensor) -> Tensor:
-        """Return the weighted sum of the cross-entropy of a sample's masked tokens."""
-        labels = self._labels(run, sample)
-        weights = weights.expand_as(labels)
-        if not torch.is_grad_enabled():
-            return (self._label_scores(run, sample).losses * weights).sum()
-        return run.summed_cross_entropy(
-            self._head(run), self._hidden(run, sample), labels, self.classes, weights=weights
-        )
-
-    def _label_scores(self, run: ForwardPass, sample: int) -> scoring.LabelScores:
-        hidden, labels = self._hidden(run, sample), self._labels(run, sample)
-        return scoring.label_scores(run, self._head(run), hidden, labels, self.classes, name=f"sample {sample}")
-
-    def _labels(self, run: ForwardPass, sample: int) -> Tensor:
-        return run.targets["labels"].masked_fill(~run.targets["masked"][:, sample], IGNORED)
-
-    def _hidden(self, run: ForwardPass, sample: int) -> Tensor:
-        if not sample:
-            return run.hidden()
-        return run.hidden(tokens=run.targets["inputs"][:, sample - 1], key=f"sample {sample}")
-
-    def _head(self, run: ForwardPass) -> scoring.Head:
-        return lambda hidden: self.logits(hidden, run.unembed)
 
 
 def mask_counts(

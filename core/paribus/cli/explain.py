@@ -350,6 +350,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Any], str]]] = {
     "optional_parts": lambda value: f"reads {', '.join(value)} where there is one",
     "adds_padding": lambda value: "pads examples" if value else "",
     "sets_order": lambda value: "gives tokens an order of its own" if value else "",
+    "copies_tokens": lambda value: "reads the text twice in one sequence" if value else "",
     "bias": lambda value: "" if value == "none" else f"its bias depends on {value}",
     "lossy": lambda value: "does not restore a text exactly" if value else "",
     "modality": lambda value: "" if value == "text" else f"of {value}",

@@ -16,7 +16,9 @@ class TokenLayout(NamedTuple):
 
     positions: Tensor  # any integers: packed documents restart at 0, and padding continues the numbering
     documents: Tensor | None = None  # tokens see tokens of the same document; negative: padding
-    order: Tensor | None = None  # causal: a key is visible if its order <= the query's; None: the index
+    # Causal: a key is visible if its order <= the query's; None: the index. An order of -1 - n is that of a copy, which
+    # sees orders below n, and which only tokens of its own order see.
+    order: Tensor | None = None
     index_positions: Tensor | None = None  # the positions, if they equal the index; None: unknown
     segments: Tensor | None = None  # part of the example; None: one part
 
@@ -49,7 +51,7 @@ class Stream(NamedTuple):
     tokens: Tensor  # ids
     documents: Tensor | None = None  # number of each token's document, or PADDING; None: one document, no padding
     positions: Tensor | None = None  # position of each token; None: its index
-    order: Tensor | None = None  # causal: a token sees those of at most its own order; None: the index
+    order: Tensor | None = None  # as in `TokenLayout`: a token sees those of at most its own order; None: the index
     segments: Tensor | None = None  # segment of each token, as in pairs of sentences; None: one segment
     special: Tensor | None = None  # True: not part of the text, never corrupted or drawn
     languages: Tensor | None = None  # language of each token, as a number of the corpus

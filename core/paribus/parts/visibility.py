@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from paribus.parts.batch import TokenLayout
 from paribus.parts.constant_tensor import ConstantTensor
+
+LAST: Final = 1 << 62  # after every order
 
 
 class BlockPattern(NamedTuple):
@@ -142,7 +144,7 @@ def pair_conditions(
     """Return the conditions under which a query sees a key; all must hold. Options as in `visibility_mask`."""
     conditions: list[PairCondition] = []
     if visibility.causal:
-        conditions.append(PairCondition(*_order_of_both(q, k), lambda query, key: key <= query))
+        conditions.append(PairCondition(*_order_of_both(q, k), _is_reached))
     if visibility.window is not None or visibility.blocks is not None:
         indices = _order_of_both(q, k) if window_by_index else (q.positions, k.positions)
         random_blocks = None if visibility.blocks is None else visibility.blocks.visible_blocks(k.positions)
@@ -151,6 +153,12 @@ def pair_conditions(
         queries = q.documents if q.documents is not None else torch.zeros_like(q.positions)
         conditions.append(PairCondition(queries, k.documents, lambda query, key: (key == query) & (key >= 0)))
     return conditions
+
+
+def _is_reached(query: Tensor, key: Tensor) -> Tensor:
+    """Return which keys each query sees by their orders, of which those below 0 are of copies."""
+    latest = torch.where(query < 0, -2 - query, query)
+    return (key.where(key >= 0, LAST) <= latest) | (key == query)
 
 
 def _is_near(visibility: Visibility, random_blocks: Tensor | None, query: Tensor, key: Tensor) -> Tensor:

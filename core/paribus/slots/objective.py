@@ -42,6 +42,7 @@ class Prompt(NamedTuple):
     stop: int | None = None  # token that ends the generated text
     bidirectional: bool = False  # tokens of the prompt see each other in both directions
     mask: int | None = None  # token in place of each new one, which are filled in any order; None: from left to right
+    block: int | None = None  # tokens of a block of masks: blocks are filled from left to right; None: one block
 
 
 class GenerationTarget(NamedTuple):
@@ -173,6 +174,7 @@ class ObjectiveTraits(Traits, total=False):
     optional_parts: list[str]  # stacks that it gives input to, if the topology has them
     adds_padding: bool  # pads the examples that it makes of a stream of text
     sets_order: bool  # sets an order of positions, if the topology has no stack beside the body
+    copies_tokens: bool  # its examples have a second copy of the text, which few tokens see; with `sets_order`
     separates: bool  # its examples have several documents, which must not see each other
     packs_documents: (
         bool  # accepts examples of several whole documents; default: True if it makes no streams of its own

@@ -54,6 +54,7 @@ RULES: Final[tuple[Rule, ...]] = (
     training_rules.visibility_fits_the_objective,
     training_rules.attention_supports_order,
     training_rules.neighbours_are_seen,
+    training_rules.copies_are_not_counted,
     training_rules.streams_are_trained,
     training_rules.objectives_combine,
     training_rules.needs_are_met,

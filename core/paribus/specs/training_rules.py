@@ -132,6 +132,24 @@ def neighbours_are_seen(facts: SpecView) -> Iterator[Violation]:
             yield Violation("does-not-fit", (*keys, "kernel"), message, "null")
 
 
+def copies_are_not_counted(facts: SpecView) -> Iterator[Violation]:
+    """Require that nothing counts the tokens between two, or reads those before one, where the text is read twice."""
+    copying = [each for each in (*facts.objectives, *facts.evaluated) if each.has_trait("copies_tokens")]
+    if not copying:
+        return
+    stack = next(stack for stack in facts.stacks if stack.part.path == "body")
+    for mixing in stack.self_attention:
+        scores = facts.options_of(mixing.attention).get("scores")
+        if isinstance(scores, Mapping) and scores.get("forget"):
+            message = f"{copying[0]} reads the text twice in one sequence, in which forget gates count tokens twice"
+            yield Violation("does-not-fit", (*mixing.attention.keys, "scores", "forget"), message, "false")
+    embedding = facts.spec.get("embedding")
+    ngrams = embedding.get("ngrams") if isinstance(embedding, Mapping) else None
+    if isinstance(ngrams, Mapping) and ngrams.get("longest", 1) > 1:
+        message = f"{copying[0]} reads the text twice in one sequence, in which masks have no n-grams"
+        yield Violation("does-not-fit", ("embedding", "ngrams", "longest"), message, "1")
+
+
 def streams_are_trained(facts: SpecView) -> Iterator[Violation]:
     """Require that some objective trains each extra stream of a topology."""
     trained_needs = {need for objective in facts.objectives for need in objective.list_trait("needs")}

@@ -141,7 +141,7 @@ def traits_fault(setup: ObjectiveSetup) -> str:
 
 def _shape_fault(setup: ObjectiveSetup, formed: TrainingExamples, batch: Batch) -> str:
     for path, stream in batch.streams.items():
-        length = stream.tokens.shape[1]
+        length = stream.tokens.shape[1] // (2 if setup.objective.traits.get("copies_tokens") else 1)
         if length > setup.length and setup.model.topology.embedding.values_per_example is None:
             return f"the stream `{path}` has {length} tokens; expected at most {setup.length}, the sequence length"
         declared = setup.objective.traits.get("adds_padding") or setup.objective.traits.get("example_kind")

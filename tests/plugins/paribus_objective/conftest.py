@@ -62,8 +62,9 @@ class TablePass:
         *,
         smoothing: float = 0.0,
         weights: Tensor | None = None,
+        z: float = 0.0,
     ) -> Tensor:
-        return head_loss(head, hidden, labels, smoothing, weights)
+        return head_loss(head, hidden, labels, smoothing, weights, z > 0)
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         if name not in self.cache:
@@ -119,8 +120,9 @@ class GivenPass:
         *,
         smoothing: float = 0.0,
         weights: Tensor | None = None,
+        z: float = 0.0,
     ) -> Tensor:
-        return head_loss(head, hidden, labels, smoothing, weights)
+        return head_loss(head, hidden, labels, smoothing, weights, z > 0)
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         return make()

@@ -37,6 +37,7 @@ COMMANDS: Final = (
     "modernbert-tiny trainer.max_steps=400",
     "encoder-tiny trainer.max_steps=400",
     "mdlm-tiny trainer.max_steps=400",
+    "bd3lm-tiny trainer.max_steps=400",
     "distilbert-tiny trainer.max_steps=400",
     "minilm-tiny trainer.max_steps=400",
     "tinybert-tiny trainer.max_steps=600",

@@ -27,6 +27,8 @@ class KnownTopology:
 
     def run(self, streams: dict[str, Stream], part: str) -> Any:
         tokens = streams[part].tokens
+        if tokens.shape[1] == 1:  # the first block
+            return SimpleNamespace(hidden=self.given(JOINT, MASK).log().expand(len(tokens), 1, -1))
         rows = [[self.given(JOINT, int(b)), self.given(JOINT.T, int(a))] for a, b in tokens.tolist()]
         hidden = torch.stack([torch.stack(row) for row in rows]).log()
         return SimpleNamespace(hidden=hidden)
@@ -43,11 +45,13 @@ class KnownTopology:
         return iter([torch.zeros(1)])
 
 
-def frequencies(prompt: tuple[int, ...] = (), **options: Any) -> Tensor:
+def frequencies(prompt: tuple[int, ...] = (), block: int | None = None, **options: Any) -> Tensor:
     """Return the share of each text of two tokens, (V, V)."""
     decoder = Decoder(KnownTopology(), lambda hidden: hidden)  # type: ignore[arg-type]  # what it needs of a topology
     config = GenerationConfig(temperature=1.0, n=TEXTS, **options)
-    (lines,) = fill_masks(decoder, [Prompt(prompt, mask=MASK)], 2 - len(prompt), config, [0], lambda done, limit: None)
+    (lines,) = fill_masks(
+        decoder, [Prompt(prompt, mask=MASK, block=block)], 2 - len(prompt), config, [0], lambda done, limit: None
+    )
     counts = torch.zeros(SIZE, SIZE, dtype=torch.float64)
     for line in lines:
         a, b = (*prompt, *line.ids)
@@ -64,6 +68,28 @@ def test_ancestral_samples_have_the_distribution_in_closed_form(steps: int) -> N
     """Two tokens fall into one step with the probability 1 / steps, and are independent then; else they are exact."""
     independent = JOINT.sum(1, keepdim=True) * JOINT.sum(0)
     assert_close(frequencies(steps=steps), JOINT * (1 - 1 / steps) + independent / steps)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": 1}, {"remasking": "low-confidence"}])
+def test_blocks_of_one_token_have_the_joint_distribution(options: dict[str, Any]) -> None:
+    """In any number of steps: each block has at least one."""
+    assert_close(frequencies(block=1, **options), JOINT)
+
+
+def test_a_prompt_may_end_within_a_block() -> None:
+    model = paribus.assemble(paribus.spec("bd3lm-tiny", "dims={width: 16, layers: 1, length: 24}")).double()
+    read: list[Stream] = []
+    run = model.topology.run
+
+    def recorded(streams: dict[str, Stream], *args: Any, **options: Any) -> Any:
+        read.append(streams["body"])
+        return run(streams, *args, **options)
+
+    model.topology.run = recorded  # type: ignore[method-assign]  # a record of what is read
+    ((line,),) = paribus.generate(model, [[5, 6, 7, 8, 9, 10]], tokens=7, steps=7).results
+    assert [stream.tokens.shape[1] for stream in read] == [8, 8, 12, 12, 12, 12, 13]
+    assert all(stream.order is not None and stream.order[0, :5].tolist() == [0, 0, 0, 0, 1] for stream in read)
+    assert line.ids == tuple(read[-1].tokens[0, 6:12].tolist()) + line.ids[6:]
 
 
 def test_samples_that_keep_the_surest_token_have_the_distribution_in_closed_form() -> None:

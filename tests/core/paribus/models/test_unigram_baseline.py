@@ -33,6 +33,7 @@ BASELINES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("gpt-tiny", "objective=choose-causal", "corpus=continuations", "tokenizer=wordpiece"),
         ("loss",),
     ),
+    "block-diffusion": (("bd3lm-tiny",), ("bound",)),
     "classify": (("bert-tiny", "objective=classify", "corpus=word-order"), ("loss",)),
     "classify-causal": (("gpt-tiny", "objective=classify-causal", "corpus=word-order"), ("loss",)),
     "clm": (("gpt-tiny",), ("loss",)),

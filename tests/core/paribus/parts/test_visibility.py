@@ -44,6 +44,17 @@ def test_a_mask_equals_a_reference_in_loops(
     assert torch.equal(mask.expand(2, -1, -1, -1), expected)
 
 
+def test_a_copy_is_seen_by_its_own_order_only_and_sees_earlier_tokens() -> None:
+    order = torch.tensor([[0, 0, 1, 2, -1, -1, -2, -3]])  # blocks of text, and copies of these
+    rows = TokenLayout(torch.arange(8)[None], order=order)
+    mask = visibility_mask(Visibility(causal=True), rows, rows)
+    assert mask is not None
+    for i, query in enumerate(order[0].tolist()):
+        for j, key in enumerate(order[0].tolist()):
+            sees = key == query or (0 <= key < -1 - query if query < 0 else 0 <= key <= query)
+            assert bool(mask[0, 0, i, j]) == sees
+
+
 @pytest.mark.covering
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dilation", [1, 2, 3])
