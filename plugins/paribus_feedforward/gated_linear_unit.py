@@ -40,11 +40,14 @@ class GatedLinearUnit(FeedForward):
         expand: Annotated[float | None, "inner width as a multiple of the model width", Range(above=0)] = EXPAND,
         inner: Annotated[int | None, "inner width; overrides `expand`", Range(1)] = None,
         bias: Annotated[bool, "add a bias to the three projections"] = False,
-        kernel:scales: Annotated[
+        kernel: Annotated[
             int | None,
-            "tokens in the window of a convolution that is added to gatesbool, "multiply each channel of gate and inner channels (Canon D: 4); null: none",
-            Range(2, 1024),projection by a learned scale, at first 1 (nGPT)"
-        ] = None,False,
+            "tokens in the window of a convolution that is added to gates and inner channels (Canon D: 4); null: none",
+            Range(2, 1024),
+        ] = None,
+        scales: Annotated[
+            bool, "multiply each channel of gate and inner projection by a learned scale, at first 1 (nGPT)"
+        ] = False,
     ) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
@@ -54,16 +57,20 @@ class GatedLinearUnit(FeedForward):
         self.inner = nn.Linear(self.width, self.inner_width, bias=bias)
         self.outer = nn.Linear(self.inner_width, self.width, bias=bias)
         self.convolutions: ShortConvolutions | None = None
-        self.mixes_tokens = kernel is notself.gate_scale = nn.Parameter(torch.ones(self.inner_width)) if scales else None
+        self.mixes_tokens = kernel is not None
         if kernel is not None:
             widths = dict.fromkeys(("gate", "inner"), self.inner_width)
-            self.convolutions = ShortConvolutions(widths, kernel, causal=shape.causal)self.inner_scale = nn.Parameter(torch.ones(self.inner_width)) if scales else None
+            self.convolutions = ShortConvolutions(widths, kernel, causal=shape.causal)
+        self.gate_scale = nn.Parameter(torch.ones(self.inner_width)) if scales else None
+        self.inner_scale = nn.Parameter(torch.ones(self.inner_width)) if scales else None
 
     def forward(self, x: Tensor, ctx: Context | None = None) -> tuple[Tensor, Tensor | None]:
         gate, inner = self.gate(x), self.inner(x)
-        if self.convolutionsself.gate_scale is not None:
-            assert ctxNone and self.inner_scale is not None, "expected the context of the tokens"None:
-            gate, inner = self.convolutions("gate", gate, ctx), self.convolutions("inner", inner, ctx)self.gate_scale.to(gate.dtype) * gate, self.inner_scale.to(inner.dtype) * inner
+        if self.convolutions is not None:
+            assert ctx is not None, "expected the context of the tokens"
+            gate, inner = self.convolutions("gate", gate, ctx), self.convolutions("inner", inner, ctx)
+        if self.gate_scale is not None and self.inner_scale is not None:
+            gate, inner = self.gate_scale.to(gate.dtype) * gate, self.inner_scale.to(inner.dtype) * inner
         return self.outer(self.activation(gate) * inner), None
 
     def cost(self, load: Load) -> Cost:
