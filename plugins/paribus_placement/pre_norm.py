@@ -62,7 +62,7 @@ class PreNorm(Placement):
         return x
 
     def cost(self, load: Load) -> Cost:
-        return sum((Cost(2 * load.queries * gate.weight.numel()) for gate in self.gates.children()), Cost())
+        return Cost(2 * load.queries * sum(weight.numel() for weight in self.gates.parameters()))
 
     def _normalise(self, x: Tensor, name: str) -> Tensor:
         normalised: Tensor = self.norms[name](x)
