@@ -389,10 +389,8 @@ class Stack(Stage):
             if layer.crosses:
                 state["cross"] = {}
             placed = {} if layer.placement is None else cast("Wiring", layer.placement).empty_state(batch, like)
-            if placed:
-                state["placement"] = placed
-            if layer.feeds_context:
-                state["feedforward"] = cast("Any", layer.feedforward).start(batch, like)
+            fed = {} if layer.feedforward is None else cast("Any", layer.feedforward).start(batch, like)
+            state.update({name: empty for name, empty in (("placement", placed), ("feedforward", fed)) if empty})
             layers.append(state)
         return States(layers, capacity=length)
 
