@@ -75,13 +75,13 @@ def _names(init: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _loaded_names(init: Callable[..., Any]) -> set[str]:
-    """Return the names that a function and its closures load."""
+    """Return the variables that a function and its closures load; attributes of the same name are none."""
     names: set[str] = set()
     codes = [init.__code__]
     while codes:
         code = codes.pop()
         for instruction in dis.get_instructions(code):
-            if instruction.opname.startswith("LOAD_"):
+            if instruction.opname.startswith("LOAD_") and instruction.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                 value = instruction.argval
                 names.update(value if isinstance(value, tuple) else (str(value),))
         codes.extend(const for const in code.co_consts if isinstance(const, types.CodeType))
