@@ -97,6 +97,7 @@ def test_every_learned_position_learns_one_batch(name: str, final_loss: Callable
         ("optimizer={name: schedule-free, lr: 3e-3}",),
         ("initialisation={name: mup, base_width: 16, base_layers: 1}", "embedding.tie=false", "optimizer.lr=3e-3"),
         ("attention.scores.forget=true",),
+        ("attention={name: gqa, share_kv: 2}",),
         ("placement={name: pre, gate: true}",),
         ("feedforward={name: glu, kernel: 4}",),
     ],

@@ -118,19 +118,24 @@ class Heads(nn.Module, WeightConverter):
         qkv_bias: bool = True,
         key_bias: bool = True,
         output_bias: bool = True,
+        own_keys: bool = True,
     ) -> None:
+        """Build the projections. Without `own_keys`, the layer has no `k` and `v`, and reads those of another one."""
         super().__init__()
         source = shape.memory_width or shape.width
         self.heads = shape.heads
         self.kv_heads = kv_heads
         self.head_width = shape.head_width
         self.q = nn.Linear(shape.width, shape.heads * shape.head_width, bias=bias and qkv_bias)
-        self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias and key_bias)
+        self.own_keys = own_keys
+        if own_keys:
+            self.k = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias and key_bias)
         self.raw_memory = shape.raw_memory
         if shape.raw_memory:
             validate_memory_columns(source, kv_heads)
             return
-        self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias)
+        if own_keys:
+            self.v = nn.Linear(source, kv_heads * shape.head_width, bias=bias and qkv_bias)
         self.o = nn.Linear(shape.heads * shape.head_width, shape.width, bias=bias and output_bias)
 
     def queries(self, x: Tensor) -> Tensor:
@@ -159,13 +164,18 @@ class Heads(nn.Module, WeightConverter):
 
     def project(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """Return a table as queries and as keys, both with all heads, for biases that read content."""
+        if not self.own_keys:
+            raise ValueError(
+                "expected share_kv to be null with a position that projects its table to keys in each layer"
+            )
         return self.queries(table), repeat_heads(self.keys(table), self.heads)
 
     def convert_weights(self, other: nn.Module) -> Mapping[str, ConvertedTensor]:
         """Convert keys and values of another number of key/value heads, for equal query heads."""
         if not isinstance(other, Heads) or (other.heads, other.head_width) != (self.heads, self.head_width):
             return {}
-        projections = {"k": (self.k, other.k)} if other.kv_heads != self.kv_heads else {}
+        has_both = self.own_keys and other.own_keys
+        projections = {"k": (self.k, other.k)} if has_both and other.kv_heads != self.kv_heads else {}
         if projections and not (self.raw_memory or other.raw_memory):
             projections["v"] = self.v, other.v
         return {

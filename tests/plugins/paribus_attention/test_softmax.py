@@ -131,7 +131,7 @@ def options_of(name: str) -> dict[str, Option]:
 def test_options_match_their_signatures() -> None:
     assert list(options_of("mha")) == ["qkv_bias", "key_bias", "scores"]
     assert list(options_of("mqa")) == ["scores"]
-    assert list(options_of("gqa")) == ["kv_heads", "output_bias", "scores"]
+    assert list(options_of("gqa")) == ["kv_heads", "output_bias", "share_kv", "scores"]
     assert options_of("gqa")["kv_heads"].limits == (Range(1), Divides("heads"))
     assert options_of("restricted")["window"].required
     assert options_of("restricted")["window"].sample == 8

@@ -427,9 +427,9 @@ def mixture_of_block_attention(
         q, k, _ = projected[head]
         read, gates = torch.zeros_like(visible), {block: q @ k[keys].mean(0) for block, keys in blocks.items()}
         for i, block in enumerate(own):
-            others = [other for other in blocks if other != block and is_seen[other][i]]
-            others.sort(key=lambda other, i=i: -float(gates[other][i]))
-            read[i, [j for chosen in (block, *others[: options["top"]]) for j in blocks.get(chosen, [])]] = True
+            others = sorted((-float(gates[n][i]), n) for n in blocks if n != block and is_seen[n][i])
+            chosen = [block, *(n for _, n in others[: options["top"]])]
+            read[i, [j for n in chosen for j in blocks.get(n, [])]] = True
         return softmax(module, head, scores, visible & read, options)
 
     return attention(module, x, source, visible, options, first, weigh=weigh)
@@ -512,12 +512,16 @@ def same_position(module: Any, x: Tensor, source: Tensor, visible: Tensor, posit
 
 
 def _without_new_inputs(reference: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the reference, for no short convolution and no table of values: `test_attend` has their formulas."""
+    """Return the reference, for no short convolution and no table of values: `test_attend` has their formulas.
+
+    `test_shared_keys` has that of layers which read the keys and values of another one.
+    """
 
     @wraps(reference)
     def call(*arguments: Any, **named: Any) -> Any:
         scores = named["options"].get("scores", {}) if "options" in named else {}
-        if scores.get("kernel") is not None or scores.get("value_embedding"):
+        shares = named.get("options", {}).get("share_kv") is not None
+        if scores.get("kernel") is not None or scores.get("value_embedding") or shares:
             return NotImplemented
         return reference(*arguments, **named)
 

@@ -278,7 +278,7 @@ def test_options_in_groups_are_flattened(components: Any) -> None:
     gqa = components.get("attention", "gqa")
     names = [".".join(path) for path, _ in flatten_options(schema_of(gqa, gqa.injects))]
     scores = "bias scaled qk_norm sinks value_residual soft_cap exclusive forget gate kernel value_embedding"
-    assert names == ["kv_heads", "output_bias", *(f"scores.{name}" for name in scores.split())]
+    assert names == ["kv_heads", "output_bias", "share_kv", *(f"scores.{name}" for name in scores.split())]
 
 
 def test_alternative_values_differ_from_the_default(components: Any) -> None:
