@@ -29,7 +29,8 @@ class Canon(StreamPlacement):
 
     "Physics of Language Models: Part 4.1, Architecture Design and the Magic of Canon Layers". h is the normalised
     stream, and the convolution of each channel reads a token and the ones before it. Canon B is `scores.kernel` of
-    softmax attentions. The smear of modded-nanogpt is the case of `kernel: 2`. (B, T, D) -> (B, T, D).
+    softmax attentions, and Canon D is `kernel` of `mlp` and `glu`. With `kernel: 2`, a sublayer reads a h_t + b h_{t-1}
+    in each channel: a token shift (RWKV), with one pair for all projections. (B, T, D) -> (B, T, D).
     """
 
     traits: ClassVar[PlacementTraits] = {"final_norm": True, "mixes_tokens": True}
