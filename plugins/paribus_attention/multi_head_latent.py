@@ -36,7 +36,7 @@ class MultiHeadLatent(Attention):
     root of both widths together. A single decoding step scores the latents directly and computes no keys.
     """
 
-    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "raw_memory": False}
+    traits: ClassVar[AttentionTraits] = {**SOFTMAX_TRAITS, "raw_memory": False, "separate_inputs": False}
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class MultiStep(Attention):
         "position_hooks": ["rotate", "bias", "mix"],
         "extra_queries": False,
         "raw_memory": False,
+        "separate_inputs": False,
         "needs": ["inputs"],
     }
     roles: ClassVar[Mapping[str, Role]] = {"q.weight": "query"}

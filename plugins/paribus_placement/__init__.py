@@ -12,6 +12,7 @@ from paribus_placement.dense_former import DenseFormer as denseformer
 from paribus_placement.embedding_residual import EmbeddingResidual as x0
 from paribus_placement.hyper_connections import HyperConnections as hyper
 from paribus_placement.layer_scale import LayerScale as layerscale
+from paribus_placement.multiway_dense import MultiwayDense as mudd
 from paribus_placement.normalised_transformer import NormalisedTransformer as ngpt
 from paribus_placement.parallel import Parallel as parallel
 from paribus_placement.peripheral_norm import PeripheralNorm as peri

@@ -12,7 +12,7 @@ REGISTERED = {
         "paribus_placement",
         {
             *("pre", "post", "sandwich", "peri", "deepnorm", "parallel", "rezero", "layerscale", "scaled-residual"),
-            *("x0", "u-net", "denseformer", "attention-residual", "hyper", "canon", "ngpt"),
+            *("x0", "u-net", "denseformer", "attention-residual", "hyper", "canon", "mudd", "ngpt"),
         },
     ),
     "feedforward": ("paribus_feedforward", {"mlp", "glu", "moe"}),

@@ -294,6 +294,7 @@ _CAPABILITIES: Final = {
     "padding": "mask padding",
     "order": "follow an order of tokens other than their positions",
     "extra_queries": "take appended query tokens that no other token sees",
+    "separate_inputs": "have separate inputs for queries, keys and values",
     "raw_memory": "return the tokens of a memory unchanged",
     "residual": "be wrapped by a norm placement: it returns the width of the stream",
     "weights": "return its attention weights",

@@ -336,10 +336,11 @@ class Attend(nn.Module):
         """Return keys and values of all tokens so far, or of the memory: (B, T, D) -> (B, G, S, K) each."""
         if ctx.memory is not None and ctx.state:  # the memory is constant while decoding
             return ctx.state["k"], ctx.state["v"]
-        source = self.source(x, ctx)
+        source = self.source(x if ctx.key_input is None else ctx.key_input, ctx)
+        value_source = source if ctx.value_input is None else self.source(ctx.value_input, ctx)
         k = self._add_neighbours("k", heads.keys(source), ctx)
         k = self.rotate(self.k_norm(k) if self.normed else k, ctx, "key")
-        v = self._mix_with_table(self._add_neighbours("v", heads.values(source), ctx), ctx)
+        v = self._mix_with_table(self._add_neighbours("v", heads.values(value_source), ctx), ctx)
         v = self.mix_with_first_layer(v, ctx)
         if ctx.state is None:
             return k, v

@@ -231,6 +231,8 @@ class Context(NamedTuple):
     captured_heads: dict[str, Tensor] | None = None  # receives q, k and v
     inputs: Tensor | None = None  # (B, T, D): embedded tokens of the queries, for attentions that need `inputs`
     memory_inputs: Tensor | None = None  # (B, S, M): embedded tokens of the memory, for the same attentions
+    key_input: Tensor | None = None  # (B, T, D): source of keys, if it is not that of the queries
+    value_input: Tensor | None = None  # (B, T, D): source of values, if it is not that of the keys
     tokens: Tensor | None = None  # (B, T): ids of the tokens that become keys now; None: inputs have no ids
 
     def mask(self, visibility: Visibility) -> Tensor | None:

@@ -34,9 +34,7 @@ class Wiring(Protocol):
     """Methods of a placement that layers and stacks call; the full contract is `Placement` in `paribus.slots`."""
 
     def begin(self, x: Tensor) -> Streams: ...
-    def advance(
-        self, streams: Streams, sublayers: Mapping[str, Callable[[Tensor], Tensor]], ctx: Context
-    ) -> Streams: ...
+    def advance(self, streams: Streams, sublayers: Mapping[str, Callable[[Any], Tensor]], ctx: Context) -> Streams: ...
     def end(self, streams: Streams) -> Tensor: ...
     def empty_state(self, batch: int, like: Tensor) -> State: ...
     def cost(self, load: Load) -> Cost: ...
@@ -103,8 +101,11 @@ class Layer(nn.Module):
         """
         auxiliary: Tensor | None = None
 
-        def attend(h: Tensor) -> Tensor:
-            return self._dropped(self.attention(h, ctx))
+        def attend(h: Tensor | tuple[Tensor, Tensor, Tensor]) -> Tensor:
+            if isinstance(h, Tensor):
+                return self._dropped(self.attention(h, ctx))
+            q, k, v = h
+            return self._dropped(self.attention(q, ctx._replace(key_input=k, value_input=v)))
 
         def attend_memory(h: Tensor) -> Tensor:
             assert self.cross is not None, "expected a cross-attention"
@@ -118,7 +119,7 @@ class Layer(nn.Module):
             y, auxiliary = self.feedforward(h, *context)
             return self._dropped(y)
 
-        sublayers: dict[str, Callable[[Tensor], Tensor]] = {"attention": attend}
+        sublayers: dict[str, Callable[[Any], Tensor]] = {"attention": attend}
         if self.crosses:
             sublayers["cross"] = attend_memory
         if self.feeds:

@@ -29,6 +29,7 @@ class AttentionTraits(Traits, total=False):
     content_based: bool  # the keys that a query reads depend on the query's content; default: True
     order: bool  # follows an explicit order of positions (permutation, prefix)
     extra_queries: bool  # accepts more queries than keys: queries after the last key, visible to no query
+    separate_inputs: bool  # reads the inputs of keys and values in its context, as `Attend` does
     residual: bool  # output has the width of the residual stream, so that a placement can wrap it
     raw_memory: bool  # can return a weighted mean of the memory itself, without value and output projections
     weights: bool  # can return its attention weights, (B, H, T, S)
@@ -94,6 +95,7 @@ SOFTMAX_TRAITS: Final[AttentionTraits] = {
     "documents": True,
     "order": True,
     "extra_queries": True,
+    "separate_inputs": True,
     "residual": True,
     "raw_memory": True,
     "weights": True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Required
+from typing import Any, ClassVar, Required
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,12 @@ from paribus.parts.stack import Streams
 from paribus.slots.component import Component, Traits
 from paribus.slots.norm import Norm
 
-Sublayer = Callable[[Tensor], Tensor]  # (B, T, D) -> (B, T, D): attention, cross-attention or feed-forward
+Sublayer = Callable[[Any], Tensor]
+"""Attention, cross-attention or feed-forward: (B, T, D) -> (B, T, D).
+
+The input of self-attention may be a tuple, the inputs of queries, keys and values, (B, T, D) each, if the placement has
+the trait `separate_inputs`.
+"""
 
 
 class PlacementTraits(Traits, total=False):
@@ -26,6 +31,7 @@ class PlacementTraits(Traits, total=False):
     identity_path: bool  # before a final norm, a layer without sublayer outputs scales its input; default: True
     output_normalized: bool  # norms of layers or the final norm normalize the output of the stack; default: True
     mixes_tokens: bool  # a sublayer reads tokens before its own; default: False
+    separate_inputs: bool  # queries, keys and values may have an input each, which the attention reads; default: False
     unit_weights: bool  # after each step, vectors of weights along the stream are scaled to length 1; default: False
     needs: list[str]  # `layer`: an instance for each layer
 

@@ -185,6 +185,19 @@ def placement_can_wrap(facts: SpecView) -> Iterator[Violation]:
                 )
 
 
+def separate_inputs_are_read(facts: SpecView) -> Iterator[Violation]:
+    """Require an attention that reads the inputs of queries, keys and values of a placement that separates them."""
+    for stack in facts.stacks:
+        placements = facts.components("placement", *facts.slot_of(stack.part, "placement"))
+        separating = next((reader for reader in placements if reader.has_trait("separate_inputs")), None)
+        for mixing in stack.self_attention if separating is not None else ():
+            if not mixing.attention.has_trait("separate_inputs"):
+                message = f"{separating} has separate inputs for queries, keys and values, but {mixing.attention} "
+                message += "reads one input"
+                fitting = facts.names_with("attention", "separate_inputs")
+                yield Violation("does-not-fit", mixing.attention.keys, message, fitting)
+
+
 def recurrence_reads(facts: SpecView) -> Iterator[Violation]:
     """Require one cross-attention of a recurrent decoder, which returns values of the memory unprojected."""
     for stack in facts.stacks:

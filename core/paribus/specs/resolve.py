@@ -49,6 +49,7 @@ RULES: Final[tuple[Rule, ...]] = (
     data_rules.objective_packs,
     data_rules.examples_can_be_sorted,
     attention_rules.placement_can_wrap,
+    attention_rules.separate_inputs_are_read,
     attention_rules.recurrence_reads,
     training_rules.objective_fits,
     training_rules.visibility_fits_the_objective,

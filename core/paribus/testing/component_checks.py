@@ -253,7 +253,9 @@ def residual_stream(case: Case, host: HostModel) -> Verdict:
     assert isinstance(layer, Layer)
     assert layer.placement is not None
     x = noise("rows", 2, 3, model.stack().shape.width)
-    silent: Mapping[str, Sublayer] = dict.fromkeys(model.stack().shape.sublayers, torch.zeros_like)
+    silent: Mapping[str, Sublayer] = dict.fromkeys(
+        model.stack().shape.sublayers, lambda h: torch.zeros_like(join_inputs(h))
+    )
     y, y_of_other = layer.placement(x, silent), layer.placement(noise("other", *x.shape), silent)
     if max_difference(y, y_of_other) <= TOLERANCE:
         return "without sublayer outputs, the output of the last layer does not depend on its input"
@@ -312,12 +314,18 @@ def _is_normalized(x: Tensor) -> bool:
     return bool(((x.square().mean(-1).sqrt() - 1).abs() < NORM_TOLERANCE).all())
 
 
+def join_inputs(h: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """Return the input of a sublayer, or a function of the inputs of queries, keys and values that depends on each."""
+    return h if isinstance(h, Tensor) else sum((part.cos() for part in h[1:]), h[0])
+
+
 def _sublayers(names: tuple[str, ...], called: list[str], changed: str) -> Mapping[str, Sublayer]:
     """Return sublayers, one of which has outputs of another direction: a placement may ignore their length."""
 
     def sublayer(name: str) -> Sublayer:
-        def run(h: Tensor) -> Tensor:
+        def run(h: Tensor | tuple[Tensor, ...]) -> Tensor:
             called.append(name)
+            h = join_inputs(h)
             fixed = noise(name, *h.shape[1:])
             return fixed.tanh() * h.sin() * (2 if name == changed else 1) + fixed
 

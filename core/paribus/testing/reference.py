@@ -64,7 +64,7 @@ from paribus.slots.feedforward import FeedForward
 from paribus.slots.initialisation import Initialisation
 from paribus.slots.norm import Norm
 from paribus.slots.optimizer import TrainedTensor
-from paribus.slots.placement import Placement
+from paribus.slots.placement import Placement, Sublayer
 from paribus.slots.schedule import Schedule
 from paribus.specs import resolved
 from paribus.testing.attention_reference import (
@@ -75,6 +75,7 @@ from paribus.testing.attention_reference import (
     position_comparisons,
     reads,
 )
+from paribus.testing.component_checks import join_inputs
 from paribus.testing.data_references import difference, document_values, measured_values, objective_values
 from paribus.testing.embedding_checks import DRAWN_ROLES, USED_TOKENS, parameter_info, standard_draws
 from paribus.testing.host_models import DOES_NOT_APPLY, HOLDS, Case, HostModel, Verdict
@@ -231,8 +232,8 @@ def _other_depths(case: Case, host: HostModel) -> Iterator[HostModel]:
         yield host._replace(label=f"{host.label}, with shared layers", spec=spec)
 
 
-def _sublayer(values: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda h: values.tanh() * h.sin() + values
+def _sublayer(values: Tensor) -> Sublayer:
+    return lambda h: values.tanh() * join_inputs(h).sin() + values
 
 
 def _embedding(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:

@@ -280,6 +280,31 @@ def dense_former(module: Any, x: Tensor, sublayers: Sublayers, shape: Any, initi
     return weights[:-1].sum() * x + (1 + weights[-1]) * y
 
 
+def multiway_dense(module: Any, x: Tensor, sublayers: Sublayers, shape: Any, initial: bool) -> Any:
+    """Xiao et al. 2025, equations 5 to 8: of equal outputs, the sum of the weights matters."""
+
+    def factors(part: Any, last: Tensor, counts: list[int]) -> Any:
+        """Return sums of weights of each average, of outputs that are equal: (T, averages, groups)."""
+        unit = last / torch.sqrt((last * last).sum(-1, keepdim=True) / last.shape[-1] + 1e-6)
+        inner = torch.stack([ACTIVATIONS["gelu"](part.read.weight @ token) for token in unit])
+        weights = (0.0 if initial else 1.0) * (inner @ part.write + part.weights)
+        groups = weights.view(len(last), -1, sum(counts)).split(counts, -1)
+        return torch.stack([group.sum(-1) for group in groups], -1)
+
+    residual, attended = x, module.norms["attention"](x)
+    if shape.layer:
+        sums = 1 + factors(module.averages, x, [shape.layer + 1])[:, :, 0]
+        queries, keys, values, residual = (sums[:, index, None] * x for index in range(4))
+        attended = module.norms["attention"](queries), module.key_norm(keys), module.value_norm(values)
+    y = residual
+    for name, sublayer in sublayers.items():
+        y = y + sublayer(attended if name == "attention" else module.norms[name](y))
+    if shape.layer < shape.layers - 1:
+        return y
+    sums = factors(module.output_average, y, [shape.layer + 1, 1])[:, 0]
+    return sums[:, :1] * x + (1 + sums[:, 1:]) * y
+
+
 def attention_residual(module: Any, x: Tensor, sublayers: Sublayers, options: Options, shape: Any) -> Any:
     """Kimi Team 2026: softmax over depth, in equation 6 over sums of blocks."""
     count, block = shape.layer * len(sublayers), options["block"]
@@ -623,6 +648,7 @@ REFERENCES: Mapping[str, Any] = {
     "placement.canon": {"forward": canon, "gain": no_gain},
     "placement.denseformer": {"forward": dense_former, "gain": no_gain},
     "placement.hyper": {"forward": hyper_connections, "gain": no_gain},
+    "placement.mudd": {"forward": multiway_dense, "gain": no_gain},
     "placement.u-net": {"forward": u_net, "gain": no_gain},
     "placement.x0": {"forward": embedding_residual, "gain": no_gain},
     "placement.deepnorm": {"forward": deep_norm, "gain": deep_norm_gain},
