@@ -314,6 +314,33 @@ def _is_normalized(x: Tensor) -> bool:
     return bool(((x.square().mean(-1).sqrt() - 1).abs() < NORM_TOLERANCE).all())
 
 
+def separate_inputs(case: Case, host: HostModel) -> Verdict:
+    """Self-attention reads separate inputs of queries, keys and values, if its trait `separate_inputs` declares so."""
+    if not case.entry.traits.get("separate_inputs"):
+        return DOES_NOT_APPLY
+    model = case.small_model(host)
+    attention: Any = model.layers()[0].attention
+    given: list[Any] = []
+    handle = attention.register_forward_pre_hook(lambda module, inputs: given.append(inputs))
+    try:
+        model.hidden(model.tokens(2, 6), source=tokens(2, 6, "source"))
+    finally:
+        handle.remove()
+    x, ctx = given[0]
+
+    def output(*inputs: Tensor) -> Tensor:
+        y: Tensor = attention(inputs[0], ctx._replace(key_input=inputs[1], value_input=inputs[2], carry={}))
+        return y
+
+    same, other = output(x, x, x), noise("other", *x.shape)
+    if max_difference(same, attention(x, ctx._replace(carry={}))) > TOLERANCE:
+        return "with equal inputs of queries, keys and values, the output differs from that of one input"
+    for index, name in enumerate(("queries", "keys", "values")):
+        if max_difference(output(*(other if place == index else x for place in range(3))), same) <= TOLERANCE:
+            return f"the input of {name} changes no output. Usual cause: it is not read from the context"
+    return HOLDS
+
+
 def join_inputs(h: Tensor | tuple[Tensor, ...]) -> Tensor:
     """Return the input of a sublayer, or a function of the inputs of queries, keys and values that depends on each."""
     return h if isinstance(h, Tensor) else sum((part.cos() for part in h[1:]), h[0])

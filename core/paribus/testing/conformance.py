@@ -93,6 +93,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "positions are valid up to the limit": Check(position_checks.position_range, ("position",)),
     "bias depends on distance only": Check(position_checks.distance_bias, ("position",), "once"),
     "rotation depends on distance only": Check(position_checks.relative_rotation, ("position",), "once"),
+    "separate inputs are read": Check(component_checks.separate_inputs, ("attention",)),
     "near and far tokens are distinguished": Check(position_checks.far_positions, ("position",)),
     "no access to future tokens": Check(token_checks.causality, ARCHITECTURE, "everywhere"),
     "appended tokens change no earlier output": Check(token_checks.prefix, ARCHITECTURE, "everywhere"),
