@@ -26,8 +26,20 @@ from paribus import (
     Vocabulary,
     WeightConverter,
 )
-from paribus_objective import masked_diffusion, special_tokens, vocabulary_head
-from paribus_objective.masked_diffusion import Array
+from paribus_objective import special_tokens, vocabulary_head
+from paribus_objective.masked_diffusion import (
+    SCHEDULES,
+    Array,
+    MinRate,
+    Samples,
+    ScheduleOption,
+    forward,
+    logits,
+    mask_counts,
+    metrics,
+    text_mask,
+    update_metrics,
+)
 
 GOLDEN_RATIO: Final = (math.sqrt(5) - 1) / 2
 
@@ -56,10 +68,10 @@ class BlockDiffusion(Objective, WeightConverter):
         "token_terms": ["bound"],
     }
     terms: ClassVar[Mapping[str, str]] = {"bound": "labels"}
-    logits = masked_diffusion.logits
-    forward = masked_diffusion.forward
-    metrics = masked_diffusion.metrics
-    update_metrics = masked_diffusion.update_metrics
+    logits = logits
+    forward = forward
+    metrics = metrics
+    update_metrics = update_metrics
     head_positions = vocabulary_head.head_positions
     cost = vocabulary_head.cost
     convert_weights = vocabulary_head.convert_weights
@@ -71,13 +83,13 @@ class BlockDiffusion(Objective, WeightConverter):
         norm: Norms,
         *,
         block: Annotated[int, "tokens of a block (BD3-LM: 4, 8 or 16); 1: from left to right", Range(1)] = 4,
-        schedule: masked_diffusion.ScheduleOption = "linear",
-        min_rate: masked_diffusion.MinRate = 0.0,
-        samples: masked_diffusion.Samples = 4,
+        schedule: ScheduleOption = "linear",
+        min_rate: MinRate = 0.0,
+        samples: Samples = 4,
     ) -> None:
         super().__init__()
         self.classes, self.block, self.samples = shape.vocabulary, block, samples
-        self.schedule, self.min_rate = masked_diffusion.SCHEDULES[schedule], min_rate
+        self.schedule, self.min_rate = SCHEDULES[schedule], min_rate
         self.mask = special_tokens.require(vocabulary, "mask", "block-diffusion")
         self.end_of_text = vocabulary.end_token
         self.narrow, self.dense, self.norm, self.bias = vocabulary_head.build(shape, norm, transform=False, bias=False)
@@ -85,7 +97,7 @@ class BlockDiffusion(Objective, WeightConverter):
     def corrupt(self, streams: Mapping[str, Stream], targets: Mapping[str, Tensor], draw: Draw) -> TrainingExamples:
         """Append a copy with masks to the body. Targets are as in `masked-diffusion`, with a weight of each token."""
         body = streams["body"]
-        is_text = masked_diffusion.text_mask(body)
+        is_text = text_mask(body)
         blocks = blocks_of(body, self.block)
         masked, weights = self._masks(is_text, blocks, draw)
         tokens: Array = body.tokens.numpy()
@@ -112,11 +124,11 @@ class BlockDiffusion(Objective, WeightConverter):
         """Return which tokens are masked in each sample, and their weights: (B, T), (B, T) -> (B, K, T) twice."""
         is_evaluation = draw.epoch < 0  # as in `masked-diffusion`
         samples, min_rate = (self.samples, 0.0) if is_evaluation else (1, self.min_rate)
-        schedule = masked_diffusion.SCHEDULES["linear"] if is_evaluation else self.schedule
+        schedule = SCHEDULES["linear"] if is_evaluation else self.schedule
         lengths = np.zeros_like(block)  # (B, T): of each block, followed by zeros
         np.add.at(lengths, (np.arange(len(block))[:, None], block), is_text)
         start = draw.spread("time").numpy()[:, None] + GOLDEN_RATIO * np.arange(block.shape[1])
-        counts, weights = masked_diffusion.mask_counts(lengths.ravel(), start.ravel(), samples, schedule, min_rate)
+        counts, weights = mask_counts(lengths.ravel(), start.ravel(), samples, schedule, min_rate)
         counts, weights = (
             np.take_along_axis(values.reshape(*block.shape, samples), block[:, :, None], axis=1).transpose(0, 2, 1)
             for values in (counts, weights)
