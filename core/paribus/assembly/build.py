@@ -63,6 +63,9 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
         for node in objective_nodes(spec):
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
+            if objective.further_layers:
+                stacks = [builder.further_layer(node["name"]) for _ in range(objective.further_layers)]
+                objective.layers = nn.ModuleList(stacks)
             objectives[node["name"]] = objective
     return ModelParts(topology, objectives, tuple(node["name"] for node in as_list(spec["objective"])))
 
@@ -288,6 +291,24 @@ class SpecBuilder:
             keeps_inputs=keeps_inputs,
             loop_starts=loop_starts(spec, shape.layers),
         )
+
+    def further_layer(self, owner: str) -> Stack:
+        """Return a stack of one layer like the last of the body, for an objective."""
+        body = self.parts["body"]
+        if "body" not in self._positions or body.cross:
+            message = f"objective `{owner}` has layers like those of the body, and the body of the topology "
+            message += f"`{self.spec['topology']['name']}` {'reads another stack' if body.cross else 'has none'}"
+            raise SpecError(Problem(code="does-not-fit", path="objective", message=message, valid="topology: decoder"))
+        spec = self.part_spec(body)
+        last = spec["dims"]["layers"] - 1
+        nodes = {slot: component_of_layer(spec[slot], last) for slot in CYCLED if spec.get(slot) is not None}
+        loop = {"groups": None, "loops": None, "before_loop": 0, "after_loop": 0, "loop_embedding": False}
+        single = {**spec, **nodes, "parts": {}, "dims": {**spec["dims"], "layers": 1, **loop}}
+        builder = SpecBuilder(single, self.classes, self.vocabulary, self.kernels, (body,))
+        builder._embedding, builder._positions = self._embedding, self._positions.copy()
+        stack = builder.stack("body", placed="body")
+        stack.embedding = None  # it reads what the body's embedding returns
+        return stack
 
     def _hands_on_inputs(self, part: Part) -> bool:
         """Return True if a cross-attention to this part needs the embedded tokens of its memory."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, final
+from typing import Any, cast, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from paribus.errors import Problem, SpecError, join_names
-from paribus.parts.batch import Batch, StepInputFunction, Stream
+from paribus.parts.batch import Batch, StepInputFunction, Stream, token_layout
 from paribus.parts.chunked_loss import Head, LossCall, head_loss, summed_cross_entropy
 from paribus.parts.context import Capture, layer_number
 from paribus.parts.stack import Output, Stack
@@ -91,6 +91,23 @@ class BatchForward:
         memory = memory_of(self.output(crosses)) if crosses else None
         return stack.rerun_last_layer(output.last_layer_input, queries, positions, times, memory)
 
+    def embedded(self) -> Tensor:
+        embedding = self.topology.stage("body").embedding
+        assert embedding is None or isinstance(embedding, nn.ModuleDict), "made by `stack_part`"
+        x, _ = self.topology.embedding(self.batch.streams["body"], 0, lambda x, positions: x, embedding)
+        return cast("Tensor", x)
+
+    def run_layer(self, name: str, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return the output of a layer of an objective, whose auxiliary loss counts like that of a part."""
+        assert isinstance(layer, Stack), "the engine makes the layers of an objective"
+        stream = self.batch.streams["body"]
+        length = stream.tokens.shape[1]
+        layout = token_layout(stream).span(length - x.shape[1], length)._replace(index_positions=None)
+        tokens = stream.tokens[:, -x.shape[1] :]
+        output: Output = layer(layer.add_positions(x, layout.positions), layout, tokens=tokens)
+        self.outputs[f"{name}/layer", str(len(self.outputs))] = output
+        return output.hidden
+
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         crosses = next(part.cross for part in self.topology.parts if part.path == "body")
         memory = memory_of(self.output(crosses)) if crosses else None
@@ -150,6 +167,12 @@ class ObjectiveRun:
 
     def rerun_last_layer(self, queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
         return self.shared.rerun_last_layer(queries, positions, times)
+
+    def embedded(self) -> Tensor:
+        return self.shared.embedded()
+
+    def run_layer(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return self.shared.run_layer(self.name, layer, x)
 
     def hidden_with_feedback(self, feed: StepInputFunction) -> Tensor:
         return self.shared.hidden_with_feedback(feed)

@@ -94,6 +94,17 @@ class ForwardPass(Protocol):
         """
         ...
 
+    def embedded(self) -> Tensor:
+        """Return the embeddings of the body's tokens, without positions: (B, T, D)."""
+        ...
+
+    def run_layer(self, layer: nn.Module, x: Tensor) -> Tensor:
+        """Return the output of one of the objective's `layers` for vectors at the last positions of the body.
+
+        Shapes: (B, N, D) -> (B, N, D).
+        """
+        ...
+
     def rerun_last_layer(self, queries: Tensor, positions: Tensor, times: int = 1) -> Tensor:
         """Return queries at some positions after `times` passes through the last layer: (B, N, D), (B, N) -> (B, N, D).
 
@@ -206,6 +217,8 @@ class Objective(Component, nn.Module, ABC):
     class_names: ClassVar[Sequence[str]] = ()  # names of its classes, where the corpus does not name them
     captures: Capture = Capture()  # values that it reads of a pass besides the output
     teacher_captures: Capture = Capture()  # the same for the teacher's pass
+    further_layers: int = 0  # number of layers like the last of the body that the engine sets as `layers`
+    layers: nn.ModuleList  # `Stack` of each of them
     last_layer_reruns: int = 0  # number of further passes through the last layer for the positions of its head
 
     def text_length(self, length: int) -> int:

@@ -37,6 +37,12 @@ class TablePass:
     def captured(self, layer: int, name: str) -> Tensor:
         raise AssertionError("a table has no layers")
 
+    def embedded(self) -> Tensor:
+        raise AssertionError("a table has no layers")
+
+    def run_layer(self, layer: nn.Module, x: Tensor) -> Tensor:
+        raise AssertionError("a table has no layers")
+
     def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         """Fake last layer: add its input to each row and halve the sum, once per pass."""
         where = self.last_layer_input().gather(1, at.unsqueeze(-1).expand_as(asking))
@@ -101,6 +107,12 @@ class GivenPass:
 
     def captured(self, layer: int, name: str) -> Tensor:
         return self.layers[layer, name]
+
+    def embedded(self) -> Tensor:
+        raise AssertionError("rows are given")
+
+    def run_layer(self, layer: nn.Module, x: Tensor) -> Tensor:
+        raise AssertionError("rows are given")
 
     def rerun_last_layer(self, asking: Tensor, at: Tensor, times: int = 1) -> Tensor:
         raise AssertionError("rows are given")

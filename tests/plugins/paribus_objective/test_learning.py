@@ -79,9 +79,28 @@ def test_each_further_token_is_predicted_better_than_by_frequency(registry: Regi
     assert all(loss < result["unigram_baseline"][name] - 0.02 for name, loss in zip(names, losses, strict=True))
 
 
+def test_sequential_heads_predict_better_than_frequencies(registry: Registry, tmp_path: Path) -> None:
+    overrides = ("gpt-tiny", "objective={name: multi-token, ahead: 3, sequential: true}", "trainer.max_steps=300")
+    result = run_spec(registry, tmp_path, *overrides, "data.validation=64")
+    for name in ("val/multi-token/loss", "val/multi-token/ahead-2", "val/multi-token/ahead-3"):
+        assert result["metrics"][name] < result["unigram_baseline"][name] - 0.1
+
+
 def test_masked_diffusion_has_a_bound_below_that_of_frequencies(registry: Registry, tmp_path: Path) -> None:
     """Measured: 2.77 nats of 3.21, and 22 % of the masked bytes at all mask rates."""
     result = run_spec(registry, tmp_path, "mdlm-tiny", "trainer.max_steps=300", "data.validation=128")
     name = "val/masked-diffusion/bound"
     assert result["metrics"][name] < result["unigram_baseline"][name] - 0.2
     assert result["metrics"]["val/masked-diffusion/accuracy"] > 0.18
+
+
+def test_smaller_blocks_have_a_tighter_bound(registry: Registry, tmp_path: Path) -> None:
+    """Block diffusion between the likelihood from left to right and masked diffusion."""
+    name, bounds = "val/block-diffusion/bound", []
+    for block in (1, 4, 64):
+        changes = (f"objective.block={block}", "trainer.max_steps=300", "data.validation=128")
+        (tmp_path / str(block)).mkdir()
+        result = run_spec(registry, tmp_path / str(block), "bd3lm-tiny", *changes)
+        bounds.append(result["metrics"][name])
+        assert bounds[-1] < result["unigram_baseline"][name] - 0.2
+    assert bounds == sorted(bounds)
