@@ -107,3 +107,19 @@ def test_a_model_with_one_changed_option_learns_one_batch(
     overrides: tuple[str, ...], final_loss: Callable[..., float]
 ) -> None:
     assert final_loss(*overrides) < 0.05
+
+
+def test_a_vision_transformer_that_rotates_by_rows_and_columns_learns_one_batch() -> None:
+    model = paribus.assemble(paribus.spec("vit-tiny", "position={name: rope, grid: true, theta: 100}"))
+    optimizer = build_optimizer(model.optimizer, model)
+    images = torch.randint(0, 256, (16, 256), generator=torch.Generator().manual_seed(0))
+
+    def loss() -> Tensor:
+        scores, _ = model(images)
+        return functional.cross_entropy(scores[:, 0], torch.arange(16) % 8)
+
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+    assert loss() < 0.05

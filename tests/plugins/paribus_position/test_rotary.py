@@ -136,3 +136,45 @@ def test_fractions_in_the_error_are_valid(head_width: int, shape: Shape) -> None
 
 def test_it_has_no_maximum_length(shape: Shape) -> None:
     assert Rotary(shape).position_limit() is None
+
+
+def test_a_grid_rotates_by_rows_and_columns(shape: Shape) -> None:
+    torch.manual_seed(0)
+    x, positions = torch.randn(1, 1, 10, 8, dtype=torch.float64), torch.arange(10).unsqueeze(0)
+    expected = torch.view_as_complex(torch.stack(x.chunk(2, -1), -1)).clone()
+    for place in range(1, 10):  # 0 is the token of the whole image
+        row, column = divmod(place - 1, 3)
+        angles = torch.tensor([row, row * 0.1, column, column * 0.1], dtype=torch.float64)  # 100^(-2i/4) for i = 0, 1
+        expected[:, :, place] *= torch.polar(torch.ones_like(angles), angles)
+    position = Rotary(replace(shape, length=10, head_width=8), theta=100.0, grid=True)
+    actual = rotate(position, x, positions)
+    assert torch.allclose(actual, torch.cat([expected.real, expected.imag], -1), rtol=0, atol=1e-12)
+    assert torch.equal(actual[:, :, :2], x[:, :, :2])
+
+
+def test_scores_of_a_grid_depend_on_rows_and_columns_between(shape: Shape) -> None:
+    position = Rotary(replace(shape, length=17, head_width=8), grid=True)
+    q, k = (torch.randn(8, dtype=torch.float64).expand(1, 1, 17, 8) for _ in "qk")
+    positions = torch.arange(17).unsqueeze(0)
+    scores = (rotate(position, q, positions) @ rotate(position, k, positions).mT)[0, 0, 1:, 1:]
+    by_offset = scores.view(4, 4, 4, 4)  # row and column of the query, then of the key
+    for rows, columns in ((1, 0), (0, 1), (2, 1)):
+        inside = by_offset[: 4 - rows, : 4 - columns]
+        values = [
+            inside[row, column, row + rows, column + columns]
+            for row in range(4 - rows)
+            for column in range(4 - columns)
+        ]
+        assert max(values) - min(values) < 1e-12
+    assert abs(by_offset[0, 0, 0, 1] - by_offset[0, 0, 1, 0]) > 1e-3
+
+
+@pytest.mark.parametrize(("length", "valid"), [(16, "10, 17"), (1, "2, 5")])
+def test_a_grid_needs_a_square_of_patches(length: int, valid: str, shape: Shape) -> None:
+    with pytest.raises(ValueError, match=f"got {length}; valid: {valid}"):
+        Rotary(replace(shape, length=length, head_width=8), grid=True)
+
+
+def test_a_grid_needs_pairs_for_rows_and_columns(shape: Shape) -> None:
+    with raises_problem(SpecError, "odd-rotated-width", "divisible by 4", "0.666667"):
+        Rotary(replace(shape, length=17, head_width=6), grid=True)

@@ -59,9 +59,15 @@ def rope(module: Any, q: Tensor, k: Tensor, i: int, j: int, head: int, options: 
     """Pairs of channels as complex numbers, rotated by angles that grow with positions (Su et al. 2021)."""
     rotated = round(len(q) * options["fraction"])
     half, score = rotated // 2, q[rotated:] @ k[rotated:]
+    across = module.across if options["grid"] else 0
     for pair in range(half):
         first, second = (2 * pair, 2 * pair + 1) if options["interleaved"] else (pair, pair + half)
         angle = (i - j) * frequency(pair, rotated, options["theta"], options["scaling"])
+        if across:
+            (row, column), (k_row, k_column) = (divmod(max(0, place - 1), across) for place in (i, j))
+            rows, columns = row - k_row, column - k_column
+            steps, index = (rows, pair) if pair < half // 2 else (columns, pair - half // 2)
+            angle = steps * frequency(index, half, options["theta"], options["scaling"])
         product = torch.complex(q[first], q[second]) * torch.complex(k[first], -k[second])
         turned = (product * complex(math.cos(angle), math.sin(angle))).real
         score = score + turned * temperature(options["scaling"]) ** 2  # of the query and of the key
