@@ -15,22 +15,44 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 
-def decayed_products(rows: Sequence[Tensor], k: Tensor, decay: Tensor, same: Tensor | None) -> list[Tensor]:
-    """Return sum_c x_tc k_sc exp(g_tc - g_sc) for t >= s, else 0, for each x of `rows`: (…, C, K) -> (…, C, C).
+def decayed_products(rows: Sequence[Tensor], k: Tensor, decay: Tensor | None, same: Tensor | None) -> list[Tensor]:
+    """Return sum_c x_tc k_sc exp(g_tc - g_sc) for t >= s, else 0, for each x of `rows`: (…, R, K) -> (…, R, C).
 
-    `decay` g, (…, C, K) or (…, C, 1), does not increase from token to token. C is a power of two. Pairs of tokens that
-    `same` (…, C, C) excludes get 0.
+    An x with R rows for C = R W keys (…, C, K) has one for the last of each W keys. `decay` g, (…, C, K) or (…, C, 1),
+    does not increase from key to key; None: no decay. Pairs that `same` (…, C, C) excludes get 0.
     """
-    if decay.shape[-1] > 1:
-        shape = torch.broadcast_shapes(k.shape, decay.shape, *(x.shape for x in rows))
-        stacked = torch.stack([x.expand(shape) for x in rows])
-        products: Tensor = _ByHalves.apply(stacked, k.expand(shape), decay.expand(shape))  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return [*(products if same is None else products * same).unbind()]
-    is_past = torch.ones(k.shape[-2:-1] * 2, dtype=torch.bool, device=k.device).tril()
-    visible = is_past if same is None else is_past & same
-    # Excluded before the exponential, which would overflow.
-    factors = (decay - decay.transpose(-1, -2)).masked_fill(~visible, -torch.inf).exp()
-    return [x @ k.transpose(-1, -2) * factors for x in rows]
+    every = [k.shape[-2] // x.shape[-2] for x in rows]
+    if decay is not None and decay.shape[-1] > 1:
+        spread = [
+            functional.pad(x.unsqueeze(-2), (0, 0, n - 1, 0)).flatten(-3, -2) for x, n in zip(rows, every, strict=True)
+        ]
+        products = _products_by_halves(spread, k, decay)
+        products = products if same is None else products * same
+        return [x[..., n - 1 :: n, :] for x, n in zip(products.unbind(), every, strict=True)]
+    visible = torch.ones(k.shape[-2:-1] * 2, dtype=torch.bool, device=k.device).tril()
+    visible = visible if same is None else visible & same
+    if decay is None:
+        factors = visible.to(k.dtype)
+    else:  # excluded before the exponential, which would overflow
+        factors = (decay - decay.transpose(-1, -2)).masked_fill(~visible, -torch.inf).exp()
+    return [x @ k.transpose(-1, -2) * factors[..., n - 1 :: n, :] for x, n in zip(rows, every, strict=True)]
+
+
+def _products_by_halves(rows: Sequence[Tensor], k: Tensor, decay: Tensor) -> Tensor:
+    size = k.shape[-2]
+    shape = torch.broadcast_shapes(k.shape, decay.shape, *(x.shape for x in rows))
+    rest = _power_of_two(size) - size
+    stacked, k, decay = torch.stack([x.expand(shape) for x in rows]), k.expand(shape), decay.expand(shape)
+    if rest:
+        stacked, k = (functional.pad(x, (0, 0, 0, rest)) for x in (stacked, k))
+        decay = torch.cat([decay, decay[..., -1:, :].expand(*shape[:-2], rest, -1)], dim=-2)
+    products: Tensor = _ByHalves.apply(stacked, k, decay)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return products[..., :size, :size]
+
+
+def _power_of_two(size: int) -> int:
+    """Return the smallest power of two that is not below `size`."""
+    return 1 << (size - 1).bit_length()
 
 
 def running_sum(x: Tensor) -> Tensor:
@@ -115,17 +137,26 @@ def _merged(blocks: Tensor, lower: Tensor) -> Tensor:
 
 
 class _UnitLowerInverse(torch.autograd.Function):
-    """Inverses of blocks of 1, 2, 4 … tokens from those of two halves each."""
+    """Inverses of blocks of 1, 2, 4 … rows from those of two halves each, written into one matrix."""
 
     @staticmethod
     def forward(ctx: Any, lower: Tensor) -> Tensor:
-        inverse = lower.new_ones(*lower.shape[:-1], 1, 1)  # (…, C, 1, 1)
+        inverse = torch.eye(lower.shape[-1], dtype=lower.dtype, device=lower.device).repeat(*lower.shape[:-2], 1, 1)
         size = 1
         while size < lower.shape[-1]:
-            first, second = inverse.unflatten(-3, (-1, 2)).unbind(-3)
-            inverse = _merged(inverse, -(second @ _below_diagonal(lower, size) @ first))
+            block = _below_diagonal(lower, size)
+            if size > 1:
+                first, second = (
+                    inverse.unflatten(-2, (-1, size))
+                    .unflatten(-1, (-1, size))
+                    .diagonal(dim1=-4, dim2=-2)
+                    .movedim(-1, -3)
+                    .unflatten(-3, (-1, 2))
+                    .unbind(-3)
+                )
+                block = second @ block @ first
+            _below_diagonal(inverse, size).copy_(block.neg())
             size *= 2
-        inverse = inverse.squeeze(-3)
         ctx.save_for_backward(inverse)
         return inverse
 
@@ -139,15 +170,27 @@ class _UnitLowerInverse(torch.autograd.Function):
 
 
 def unit_lower_inverse(lower: Tensor) -> Tensor:
-    """Return (I + L)^-1 for strictly lower triangular L: (…, C, C) -> (…, C, C).
+    """Return (I + L)^-1 for the strictly lower triangle L of a matrix, whose other entries are ignored: (…, C, C).
 
     The inverses of two halves give that of the whole. Unlike powers of L, which cancel one another, this is as stable
     as substitution.
     """
-    inverse: Tensor = _UnitLowerInverse.apply(lower)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return inverse
+    size = lower.shape[-1]
+    rest = _power_of_two(size) - size
+    padded = functional.pad(lower, (0, rest, 0, rest)) if rest else lower
+    inverse: Tensor = _UnitLowerInverse.apply(padded)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return inverse[..., :size, :size] if rest else inverse
 
 
-def product_flops(size: int, width: int, *, vector_decay: bool, sides: int) -> int:
-    """Count the operations of `decayed_products` of `sides` rows."""
-    return sides * size * width * (size - 1 if vector_decay else 2 * size)
+def product_flops(rows: int, keys: int, width: int, *, vector_decay: bool) -> int:
+    """Count the operations of `decayed_products` of one side."""
+    if not vector_decay:
+        return 2 * rows * keys * width
+    size = _power_of_two(keys)
+    return size * (size - 1) * width
+
+
+def inverse_flops(size: int) -> int:
+    """Count the operations of `unit_lower_inverse`."""
+    size = _power_of_two(size)
+    return max(0, 2 * size * (size * size - 4) // 3)

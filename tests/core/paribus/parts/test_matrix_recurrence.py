@@ -68,6 +68,25 @@ def test_outputs_states_and_gradients_equal_the_steps(
         torch.testing.assert_close(*pair, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("decay", WIDTHS)
+@pytest.mark.parametrize("writes", [2, 3, CHUNK + 1])
+def test_several_writes_of_a_token_equal_as_many_tokens(writes: int, decay: str, randn: Randn) -> None:
+    """The state decays at the first of them, and is read after the last."""
+    length = 2 * CHUNK // writes + 3
+    tokens, initial = draw(randn, length * writes, decay, 0.1)
+    documents = (torch.arange(length) // 5).repeat_interleave(writes).unsqueeze(0)
+    first, last = slice(None, None, writes), slice(writes - 1, None, writes)
+    of_tokens = tokens._replace(q=tokens.q[:, :, last])
+    if tokens.log_decay is not None:
+        is_first = torch.arange(length * writes) % writes == 0
+        of_tokens = of_tokens._replace(log_decay=tokens.log_decay[:, :, first])
+        tokens = tokens._replace(log_decay=tokens.log_decay * is_first.unsqueeze(-1))
+    expected, expected_state = steps(tokens, initial, documents, delta=True)
+    y, state = run_chunks(of_tokens, initial, documents, delta=True, writes=writes)
+    torch.testing.assert_close(y, expected[:, :, last], rtol=0, atol=1e-10)
+    torch.testing.assert_close(state, expected_state, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("decay", ["scalar", "vector"])
 def test_float32_is_finite_and_exact_where_a_decay_forgets_everything(decay: str, delta: bool, randn: Randn) -> None:
