@@ -58,11 +58,14 @@ class PreNorm(Placement):
     def forward(self, x: Tensor, sublayers: Mapping[str, Sublayer]) -> Tensor:
         for name, sublayer in sublayers.items():
             h = self._normalise(x, name) if name in self.norms else x
-            x = x + (sublayer(h) * self.gates[name](h).sigmoid() if name in self.gates else sublayer(h))
+            x = x + self._gated(sublayer(h), h, name)
         return x
 
     def cost(self, load: Load) -> Cost:
         return Cost(2 * load.queries * sum(weight.numel() for weight in self.gates.parameters()))
+
+    def _gated(self, y: Tensor, h: Tensor, name: str) -> Tensor:
+        return y * self.gates[name](h).sigmoid() if name in self.gates else y
 
     def _normalise(self, x: Tensor, name: str) -> Tensor:
         normalised: Tensor = self.norms[name](x)

@@ -59,13 +59,13 @@ class Rotary(Position):
         return self._tables(positions, width, lambda: self._angles(positions, width))
 
     def _angles(self, positions: Tensor, width: int) -> RotationTables:
-        axes = [positions]
+        frequency = frequencies(self.theta, self._rotary_width(width), self.scaling, positions.device)
+        angles = positions.unsqueeze(1).unsqueeze(-1) * frequency  # (B|1, 1, T, R/2)
         if self.across is not None:
+            half = frequencies(self.theta, len(frequency), self.scaling, positions.device)
             patch = (positions - 1).clamp(min=0)
-            axes = [torch.div(patch, self.across, rounding_mode="floor"), patch % self.across]
-        width = self._rotary_width(width) // len(axes)
-        frequency = frequencies(self.theta, width, self.scaling, positions.device)
-        angles = torch.cat([axis.unsqueeze(1).unsqueeze(-1) * frequency for axis in axes], -1)  # (B|1, 1, T, R/2)
+            axes = (torch.div(patch, self.across, rounding_mode="floor"), patch % self.across)
+            angles = torch.cat([axis[:, None, :, None] * half for axis in axes], -1)
         cos, sin = angles.cos(), angles.sin()
         if self.temperature != 1:
             cos, sin = cos * self.temperature, sin * self.temperature
