@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from paribus.analysis.p_values import interval, summarise
-from paribus.planning.tuning import VariantTuning
+from paribus.planning.tuning import Candidate, VariantTuning
 from paribus.studies.designs import BASELINE
 
 MIN_VALUES: Final = 3
@@ -67,6 +67,26 @@ def sensitivities(
                 against_baseline=difference,
             )
         )
+    return found
+
+
+def candidates_within_noise(tuning: VariantTuning, alpha: float) -> list[Candidate]:
+    """Return the tried values that are not told apart from the chosen one: the interval of their difference has 0.
+
+    Differences are paired by tuning seed, and each interval stands by itself. With one seed nothing is told apart, and
+    nothing is returned.
+    """
+    chosen = None if tuning.best is None else tuning.candidates[tuning.best]
+    if chosen is None or chosen.mean is None:
+        return []
+    found: list[Candidate] = []
+    for candidate in tuning.candidates:
+        if candidate is chosen or candidate.mean is None:
+            continue
+        pairs = zip(candidate.scores, chosen.scores, strict=True)
+        _, low, high = _mean_and_interval([(score or 0.0) - (best or 0.0) for score, best in pairs], alpha)
+        if low is not None and high is not None and low <= 0 <= high:
+            found.append(candidate)
     return found
 
 

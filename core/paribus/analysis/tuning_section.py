@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from paribus.analysis.formatting import MAX_VALUES, percent, plural
-from paribus.analysis.sensitivity import Sensitivity, sensitivities
+from paribus.analysis.sensitivity import Sensitivity, candidates_within_noise, sensitivities
 from paribus.analysis.table import Section
 from paribus.errors import join_names
 from paribus.planning.plan import Plan
@@ -59,7 +59,10 @@ def _choice_text(tuned: VariantTuning, plan: Plan) -> str:
     if chosen.mean is None:
         return f"{label}: default {format_cell(chosen.cell)}, as every value diverged or failed ({alternatives})"
     edge = f"; best at the edge of the tried values: {join_names(tuned.edge_keys)}" if tuned.edge_keys else ""
-    return f"{label}: best at {format_cell(chosen.cell)}{', the default' if is_default else ''} ({alternatives}){edge}"
+    ties = join_names((_values_text(candidate) for candidate in candidates_within_noise(tuned, ALPHA)), MAX_VALUES)
+    ties = f", not told apart from {ties}" if ties else ""
+    default = ", the default" if is_default else ""
+    return f"{label}: best at {format_cell(chosen.cell)}{default}{ties} ({alternatives}){edge}"
 
 
 def _sensitivity_lines(sensitive: Sequence[Sensitivity], plan: Plan) -> Iterator[str]:
@@ -83,8 +86,12 @@ def _ends(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
 
 
+def _values_text(candidate: Candidate) -> str:
+    return " ".join(format_value(value) for _, value in candidate.cell)
+
+
 def _candidate_text(candidate: Candidate) -> str:
-    values = " ".join(format_value(value) for _, value in candidate.cell)
+    values = _values_text(candidate)
     if candidate.pending:
         return f"{values}: {candidate.pending} of {len(candidate.trials)} without a record"
     if candidate.failed:
@@ -118,6 +125,7 @@ def _choice_json(tuned: VariantTuning) -> dict[str, Any]:
         "chosen": None if tuned.chosen is None else dict(tuned.chosen),
         "default": dict(tuned.candidates[tuned.default].cell),
         "edges": list(tuned.edge_keys),
+        "within_noise": [dict(candidate.cell) for candidate in candidates_within_noise(tuned, ALPHA)],
         "tried": [
             {
                 "values": dict(candidate.cell),

@@ -205,6 +205,11 @@ def _tuning() -> Schema:
             "chosen": any_of(_VALUES, NULL),
             "default": _VALUES,
             "edges": {**_TEXTS, "description": "keys whose best value is at the edge of the tried ones"},
+            "within_noise": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "values not told apart from it",
+            },
             "tried": _list(_record({"values": _VALUES, "mean": _NUMBER, **counts})),
         }
     )

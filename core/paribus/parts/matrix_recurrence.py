@@ -133,9 +133,10 @@ class Documents(NamedTuple):
 def recur(tokens: Inputs, ctx: Context, *, delta: bool, writes: int) -> Tensor:
     """Run the recurrence from the decoding state `ctx.state["state"]`, and update that state: (B, H, T, V)."""
     dtype = tokens.v.dtype
+    wide = torch.promote_types(dtype, torch.float32)
     documents, initial_document, layout = None, None, ctx.layout.documents
     with _without_autocast(tokens.v.device):
-        tokens = Inputs(*(None if part is None else at_least_float32(part) for part in tokens))  # type: ignore[arg-type]  # q, k and v are tensors
+        tokens = Inputs(*(None if part is None else part.to(wide) for part in tokens))  # type: ignore[arg-type]  # q, k and v are tensors
         if layout is not None:
             content = is_content(layout)[:, None, :, None]
             decay = None if tokens.log_decay is None else tokens.log_decay * content

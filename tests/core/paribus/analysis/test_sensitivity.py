@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paribus.analysis.sensitivity import Sensitivity, regrets, sensitivities
+from paribus.analysis.sensitivity import Sensitivity, candidates_within_noise, regrets, sensitivities
 from paribus.planning.tuning import Candidate, VariantTuning
 from paribus.storage.store import Trial
 
@@ -53,6 +53,19 @@ def test_a_variant_is_never_in_the_place_of_the_baseline() -> None:
     baseline = tuning("baseline", [(1.0,), (float("nan"),), (3.0,)])
     found = answers(baseline, tuning("first", [(2.0,), (1.0,), (3.0,)]), tuning("second", [(2.0,), (1.0,), (3.0,)]))
     assert [item.against_baseline for item in found] == [None, None]
+
+
+def test_values_that_are_not_told_apart_from_the_best() -> None:
+    """The interval of a paired difference has 0: here 0.01 ± 0.05 and 1 ± 0.05, of Student's t with two degrees."""
+    scores = [(2.0, 2.2, 2.4), (2.03, 2.21, 2.39), (3.02, 3.2, 3.38)]
+    (close,) = candidates_within_noise(tuning("baseline", scores), 0.05)
+    assert close.cell == (("optimizer.lr", 0.002),)
+    assert len(candidates_within_noise(tuning("baseline", scores), 1e-9)) == 2
+
+
+@pytest.mark.parametrize("scores", [[(2.0,), (2.1,), (2.2,)], [(2.0, 2.1), (float("nan"), 2.1), (2.0, None)]])
+def test_one_seed_and_values_without_a_metric_are_not_told_apart(scores: list[Sequence[float | None]]) -> None:
+    assert candidates_within_noise(tuning("baseline", scores), 0.05) == []
 
 
 @pytest.mark.parametrize("score", [None, float("nan"), float("inf")])
