@@ -101,7 +101,13 @@ def attention_and_inputs(name: str, *overrides: str) -> tuple[Any, Tensor, Conte
 
 @pytest.mark.parametrize("name", READING)
 def test_attention_reads_each_of_separate_inputs(name: str) -> None:
-    options = {"block-sparse": "block_size: 2", "dilated": "window: 3", "restricted": "window: 3"}.get(name, "")
+    needed = {
+        "block-sparse": "block_size: 2",
+        "moba": "block_size: 2",
+        "dilated": "window: 3",
+        "restricted": "window: 3",
+    }
+    options = needed.get(name, "")
     position = "position=alibi" if name in ("additive", "mlp-score") else "position=rope"
     attention, x, ctx = attention_and_inputs(f"{{name: {name}, {options}}}", position)
     inputs = (x, x, x)

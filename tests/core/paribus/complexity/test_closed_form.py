@@ -78,7 +78,7 @@ def test_a_variable_at_most_n_bounds_its_powers() -> None:
             "delta",
             True,
             "O(n d²/h + n d k + n h)",
-            "8 n d² + 6 n d²/h + 2 n d h + 6 n d k + 640 n d + 2,730 n h",
+            "8 n d² + 6 n d²/h + 2 n d h + 6 n d k + 256 n d + 680 n h",
         ),
         ("fourier", False, "O(n d log n + n d log d)", "5 n d log n + 5 n d log d"),
         ("identity", False, "0", "0"),

@@ -87,7 +87,11 @@ def test_rejected_bidirectional_attention_would_read_future_tokens(attention: st
     assert max_difference(model.hidden(changed)[:, :-1], model.hidden(TOKENS)[:, :-1]) > 1e-3
 
 
-@pytest.mark.parametrize("attention", [name for name, traits in ATTENTIONS.items() if not traits.get("cross")])
+@pytest.mark.parametrize(
+    "attention",
+    # In stick-breaking attention, a query leaves out the key of its own place, which a memory does not have.
+    [name for name, traits in ATTENTIONS.items() if not traits.get("cross") and name != "stick-breaking"],
+)
 def test_rejected_cross_attention_would_fail_or_misread_the_source(
     attention: str,
 ) -> None:
@@ -99,7 +103,7 @@ def test_rejected_cross_attention_would_fail_or_misread_the_source(
         model = SmallModel(spec, MATRIX.registry)
         source = tokens(1, 12, "source")
         plain = model.hidden(TOKENS, source=source)
-    except KeyError:  # the attention expects a decoding state
+    except (KeyError, RuntimeError):  # the attention expects a decoding state, or as many keys as queries
         return
     if max_difference(model.hidden(TOKENS, source=replace_tokens(source)), plain) <= TOLERANCE:
         return
