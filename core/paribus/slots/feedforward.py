@@ -21,7 +21,7 @@ class FeedForward(Component, nn.Module, ABC):
     """
 
     injects: ClassVar[tuple[str, ...]] = ("shape",)
-    mixes_tokens: bool = False
+    mixes_tokens: bool = False  # set when built: it also reads neighbouring tokens
 
     @abstractmethod
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
