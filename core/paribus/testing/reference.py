@@ -90,6 +90,7 @@ LENGTH: Final = 12
 MAX_VALUES: Final = 8  # other values of a number of a component outside models
 MAX_VALUES_IN_MODELS: Final = 2
 DRAWS: Final = 6  # of values of all options
+SHORTER: Final = 40  # steps of an optimizer with other options
 Comparer = Callable[[Case, HostModel, Function], Iterator[Comparison]]
 FORWARD: Final = "forward"
 SCALES: Final = (1.0, 1e-3, 1e-6)  # of vectors; options such as `eps` matter for short ones
@@ -334,7 +335,7 @@ def _gradients(model: SmallModel, *outputs: Tensor) -> Iterator[tuple[str, Tenso
 
 def _optimizer(case: Case, host: HostModel, reference: Function) -> Iterator[Comparison]:
     run, is_changing = OptimizerRun(case, host.spec["optimizer"]), reads(reference, "factors")
-    for count in (STEPS, HORIZON):
+    for count in (STEPS, HORIZON if host.is_preset else SHORTER):
         factors = CHANGING_RATES[:count] if is_changing else [1.0] * count
         for index, (output, start) in enumerate(zip(run.steps(count=count, factors=factors), run.start(), strict=True)):
             gradients = [run.gradient(step, start) for step in range(count)]
