@@ -14,14 +14,18 @@ from benchmarks import machine
 from benchmarks.gpu_setup import Bench, loss_and_gradients, model_and_data, registry, relative_error
 from benchmarks.gpu_trials import reduced_trial, steps, studies, trials
 from packaging.requirements import Requirement
+from torch.nn import functional
 
 from paribus.errors import SpecError
 from paribus.models.layers import configure_layers
+from paribus.parts.fla_kernels import KERNELS, run_kernel, serves
+from paribus.parts.matrix_recurrence import Inputs, run_chunks
 from paribus.specs import resolved
 
 SMALL = ("dims.width=64", "dims.layers=2", "dims.heads=4", "dims.length=128", "data.batch=4")
 FLOAT64, FLOAT32 = 1e-9, 2e-3  # relative errors of loss and gradients
 BFLOAT16 = 0.4  # on a CPU the median of all cells is 0.01; thresholds, as of sparsemax, give up to 0.17
+RECURRENCE = 0.03  # of kernels in bfloat16; in float16 on a CPU, interpreted, 0.001
 MODULES = {"pyyaml": "yaml"}  # names of modules that are not those of their packages
 FUSED: Mapping[str, tuple[str, ...]] = {
     "alibi": ("gpt-tiny", "position=alibi"),
@@ -146,11 +150,36 @@ def _cell(bench: Bench, words: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def fused(bench: Bench) -> None:
-    """Compare FlexAttention, forward and backward, in float32 and in bfloat16 with float64 on the CPU."""
+    """Compare fused kernels, forward and backward, with float64 on the CPU: of attention, and of linear recurrences."""
     for name, words in FUSED.items():
         kernel = "sdpa" if name in NOT_FUSED else "flex"
         spec = (words[0], *SMALL, *words[1:])
         bench.attempt(name, lambda spec=spec, kernel=kernel: _fused(bench, spec, kernel))  # type: ignore[misc]  # bound
+
+    for delta, kind in KERNELS:
+        name = f"linear recurrence, {'delta rule, ' if delta else ''}decays: {kind}"
+        bench.attempt(name, lambda delta=delta, kind=kind: _recurrence(bench, delta, kind))  # type: ignore[misc]  # bound
+
+
+def _recurrence(bench: Bench, delta: bool, kind: str) -> tuple[bool, str]:
+    """Compare a kernel of `fla-core`, forward and backward, with the operations of torch in float64."""
+    torch.manual_seed(0)
+    rows, width = (2, 4, 200), 64
+    q, k, v = (torch.randn(*rows, width) for _ in range(3))
+    k, step_size = functional.normalize(k, dim=-1), torch.rand(*rows, 1)
+    log_decay = None if kind == "none" else -torch.rand(*rows, width if kind == "channel" else 1)
+    results = []
+    for device, dtype in (("cpu", torch.float64), (bench.device, bench.pick(torch.bfloat16, torch.float32))):
+        given = (q, k, v, log_decay, step_size)
+        parts = [None if part is None else part.to(device, dtype).requires_grad_() for part in given]
+        tokens = Inputs(*parts)  # type: ignore[arg-type]  # only decays are missing
+        is_served = serves(tokens, writes=1, has_state=False, has_documents=False)
+        y = run_kernel(tokens, delta=delta) if is_served else run_chunks(tokens, delta=delta)[0]
+        leaves = [part for part in parts if part is not None]
+        tensors = (y, *torch.autograd.grad(y.square().mean(), leaves))
+        results.append({str(index): tensor.detach().cpu().double() for index, tensor in enumerate(tensors)})
+    error = relative_error(results[1], results[0])
+    return error < bench.pick(RECURRENCE, FLOAT32) and is_served != bench.rehearse, f"{error:.1e}"
 
 
 def _fused(bench: Bench, words: tuple[str, ...], kernel: str) -> tuple[bool, str]:

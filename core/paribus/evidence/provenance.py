@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 UNMEASURED: Final = ("cpu", "mps")  # devices whose module of torch reports neither memory nor a name
-PACKAGES: Final = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu")
+PACKAGES: Final = ("paribus", "torch", "lightning", "numpy", "tokenizers", "sacrebleu", "fla-core")
 
 
 def reset_peak_memory(device: torch.device | None = None) -> None:

@@ -19,6 +19,7 @@ from torch import nn
 from paribus.errors import Problem, SpecError
 from paribus.models.lightning_module import Model
 from paribus.parts.chunked_loss import LossCall, head_loss
+from paribus.parts.matrix_recurrence import uses_kernel
 from paribus.parts.stack import CompiledCall, Layer, call_layer
 from paribus.specs.fields import ACTIVATION_CHECKPOINTING
 from paribus.specs.trainer_options import uses_sharding
@@ -58,7 +59,8 @@ def accumulated_batches(trainer: Mapping[str, Any] | None) -> int:
 def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: torch.device) -> ConfiguredLayers:
     """Set how the layers and losses of a model run in training; they are compiled as far as their components compile.
 
-    Where the spec demands compilation, a graph break is an error; by default it only makes the layer slower.
+    Where the spec demands compilation, a graph break is an error; by default it only makes the layer slower. Kernels of
+    linear recurrences are always a break.
     """
     layers = [module for module in model.modules() if isinstance(module, Layer)]
     for layer in layers:
@@ -84,7 +86,8 @@ def configure_layers(model: Model, trainer: Mapping[str, Any] | None, device: to
         given = head_mode if accumulated_batches(trainer) > 1 else given
     else:
         head_mode = given
-    call: CompiledCall = torch.compile(call_layer, fullgraph=options is not None, **given)
+    has_breaks = any(uses_kernel(module, device) for layer in chosen for module in layer.modules())
+    call: CompiledCall = torch.compile(call_layer, fullgraph=options is not None and not has_breaks, **given)
     for layer in chosen:
         layer.compiled = call
     objectives = [name for name in model.trained if _compiles(model.objective(name))]

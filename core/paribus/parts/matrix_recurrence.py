@@ -33,6 +33,7 @@ from paribus.parts.decayed_products import (
     unit_lower_inverse,
 )
 from paribus.parts.documents import fill_padding, is_content, previous_document
+from paribus.parts.fla_kernels import IS_INSTALLED, run_kernel, serves
 from paribus.parts.shape import Cost, Load
 
 CHUNK: Final = 32
@@ -44,7 +45,8 @@ class MatrixRecurrence(nn.Module):
 
     S_t = diag(a_t) S_{t-1} + b_t k_t v_tᵀ and y_t = S_tᵀ q_t. With `delta`, what the decayed state has for k_t is
     subtracted from v_t first. Each document starts from a state of 0, and padding leaves the state unchanged. States,
-    decays and products are computed in float32 or wider.
+    decays and products are computed in float32 or wider; on CUDA with `fla-core`, its kernels compute products in half
+    precision, if the inputs are and each sequence is one document.
 
     Args:
         heads: number of states.
@@ -111,6 +113,11 @@ class MatrixRecurrence(nn.Module):
         return Cost(count * (self.groups * pairs + self.heads * mixed), state=state)
 
 
+def uses_kernel(module: nn.Module, device: torch.device) -> bool:
+    """Return True if the module is a recurrence that may run a kernel of `flash-linear-attention` on the device."""
+    return isinstance(module, MatrixRecurrence) and module.writes == 1 and device.type == "cuda" and IS_INSTALLED
+
+
 class Inputs(NamedTuple):
     """Inputs of the recurrence. Heads that are equal in an input may be given once: H may be 1."""
 
@@ -132,9 +139,12 @@ class Documents(NamedTuple):
 
 def recur(tokens: Inputs, ctx: Context, *, delta: bool, writes: int) -> Tensor:
     """Run the recurrence from the decoding state `ctx.state["state"]`, and update that state: (B, H, T, V)."""
-    dtype = tokens.v.dtype
+    layout, dtype = ctx.layout.documents, tokens.v.dtype
+    if serves(tokens, writes=writes, has_state=ctx.state is not None, has_documents=layout is not None):
+        y: Tensor = run_kernel(tokens, delta=delta)
+        return y
     wide = torch.promote_types(dtype, torch.float32)
-    documents, initial_document, layout = None, None, ctx.layout.documents
+    documents, initial_document = None, None
     with _without_autocast(tokens.v.device):
         tokens = Inputs(*(None if part is None else part.to(wide) for part in tokens))  # type: ignore[arg-type]  # q, k and v are tensors
         if layout is not None:

@@ -158,6 +158,18 @@ def engine_of(provenance: Mapping[str, Any]) -> str | None:
     return str((provenance.get("verified") or provenance).get("engine"))
 
 
+def kernel_versions(provenance: Mapping[str, Any]) -> str:
+    """Return the version of torch, and on an accelerator that of `fla-core`, whose kernels recurrences use there."""
+    versions = provenance.get("versions") or {}
+    torch = str(versions.get("torch")).partition("+")[
+        0
+    ]  # the part after "+" names the build, which depends on the device
+    kernels = versions.get("fla-core")
+    if kernels is None or (provenance.get("machine") or {}).get("device") == "cpu":
+        return torch
+    return f"{torch} with fla-core {kernels}"
+
+
 CONDITIONS: Final = (
     Condition(
         "other-corpus",
@@ -221,9 +233,8 @@ CONDITIONS: Final = (
     Condition(
         "other-versions",
         "torch",
-        "one version of torch",
-        # The part after "+" names the build, which depends on the device.
-        recorded=lambda trial: str((trial.provenance.get("versions") or {}).get("torch")).partition("+")[0],
+        "one version of torch, and on accelerators of fla-core",
+        recorded=lambda trial: kernel_versions(trial.provenance),
         withholds="pair",
     ),
     Condition(

@@ -1,8 +1,11 @@
 """The chunked recurrence of a matrix state, compared with its steps in float64 and with closed forms."""
 
 import itertools
+import json
 import math
 import runpy
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from paribus.parts.decayed_products import unit_lower_inverse
-from paribus.parts.matrix_recurrence import CHUNK, Inputs, run_chunks
+from paribus.parts.fla_kernels import KERNELS, serves
+from paribus.parts.matrix_recurrence import CHUNK, Inputs, MatrixRecurrence, run_chunks, uses_kernel
 
 Randn = Callable[..., Tensor]
 WIDTHS = {"no decay": 0, "scalar": 1, "vector": 5}
@@ -158,3 +162,20 @@ def test_outputs_equal_those_of_fla(peer: str, randn: Randn) -> None:
     expected = expected if peer == "delta_rule" else expected.transpose(1, 2)
     y, _ = run_chunks(tokens._replace(q=tokens.q / math.sqrt(tokens.q.shape[-1])), delta=delta)
     torch.testing.assert_close(y, expected.double(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.extras
+def test_kernels_of_fla_compute_the_same_by_triton_s_interpreter() -> None:
+    """Outputs and gradients of each kernel, in float16. Their speed and their compiled form need a GPU."""
+    script = Path(__file__).with_name("interpreted_kernels.py")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    errors = json.loads(ended.stdout)
+    assert len(errors) == len(KERNELS)
+    assert max(errors.values()) < 2e-3, errors
+
+
+def test_kernels_of_fla_serve_half_precision_on_cuda_only(randn: Randn) -> None:
+    tokens, _ = draw(randn, CHUNK, "no decay", 0.1)
+    for part in (tokens, tokens._replace(v=tokens.v.bfloat16())):
+        assert not serves(part, writes=1, has_state=False, has_documents=False)
+    assert not uses_kernel(MatrixRecurrence(2, 4, 4), torch.device("cpu"))
