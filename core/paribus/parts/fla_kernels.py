@@ -7,16 +7,18 @@ a chunk in the precision of the inputs.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 if TYPE_CHECKING:
     from paribus.parts.matrix_recurrence import Inputs
 
-IS_INSTALLED: Final = find_spec("fla") is not None and find_spec("triton") is not None
+OLDEST: Final = Version("0.6")  # of fla-core; earlier versions have other arguments
 MAX_KEY_WIDTH: Final = 256
 KERNELS: Final = {  # by the delta rule, and the width of decays: module and function
     (False, "none"): ("simple_gla", "chunk_simple_gla"),
@@ -28,14 +30,25 @@ KERNELS: Final = {  # by the delta rule, and the width of decays: module and fun
 }
 
 
+def is_installed() -> bool:
+    """Return True if a version of `fla-core` with these arguments is installed, and Triton."""
+    try:
+        return Version(version("fla-core")) >= OLDEST and find_spec("triton") is not None
+    except PackageNotFoundError:
+        return False
+
+
+IS_INSTALLED: Final = is_installed()  # not in `serves`, which is compiled
+
+
 def serves(tokens: Inputs, *, writes: int, has_state: bool, has_documents: bool) -> bool:
     """Return True if a kernel computes the outputs: of whole sequences that are one document each, in training."""
     return (
-        IS_INSTALLED
-        and tokens.v.is_cuda
+        tokens.v.is_cuda
         and tokens.v.dtype in (torch.bfloat16, torch.float16)
         and tokens.q.shape[-1] <= MAX_KEY_WIDTH
         and not (writes > 1 or has_state or has_documents)
+        and IS_INSTALLED
     )
 
 

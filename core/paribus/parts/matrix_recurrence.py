@@ -115,7 +115,7 @@ class MatrixRecurrence(nn.Module):
 
 def uses_kernel(module: nn.Module, device: torch.device) -> bool:
     """Return True if the module is a recurrence that may run a kernel of `flash-linear-attention` on the device."""
-    return isinstance(module, MatrixRecurrence) and module.writes == 1 and device.type == "cuda" and IS_INSTALLED
+    return device.type == "cuda" and isinstance(module, MatrixRecurrence) and module.writes == 1 and IS_INSTALLED
 
 
 class Inputs(NamedTuple):

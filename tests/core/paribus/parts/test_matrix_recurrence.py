@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from paribus.parts import fla_kernels
 from paribus.parts.decayed_products import unit_lower_inverse
-from paribus.parts.fla_kernels import KERNELS, serves
+from paribus.parts.fla_kernels import KERNELS, is_installed, serves
 from paribus.parts.matrix_recurrence import CHUNK, Inputs, MatrixRecurrence, run_chunks, uses_kernel
 
 Randn = Callable[..., Tensor]
@@ -179,3 +180,10 @@ def test_kernels_of_fla_serve_half_precision_on_cuda_only(randn: Randn) -> None:
     for part in (tokens, tokens._replace(v=tokens.v.bfloat16())):
         assert not serves(part, writes=1, has_state=False, has_documents=False)
     assert not uses_kernel(MatrixRecurrence(2, 4, 4), torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("version", "expected"), [("0.5.3", False), ("0.6.0", True), ("1.0", True)])
+def test_kernels_of_other_arguments_are_not_used(version: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fla_kernels, "version", {"fla-core": version}.__getitem__)
+    monkeypatch.setattr(fla_kernels, "find_spec", lambda name: name == "triton" or None)
+    assert is_installed() is expected
