@@ -75,7 +75,7 @@ def test_cells_of_every_pair_pass_the_quick_checks(attention: str, paired_cells:
     assert not list(failures([row for row in paired_cells if row["attention"] == attention]))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @attentions
 def test_covering_cells_pass_the_quick_checks(attention: str, covering_cells: list[Row]) -> None:
     assert not list(failures([row for row in covering_cells if row["attention"] == attention]))
@@ -100,7 +100,7 @@ def codes(problems: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in problems]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sampled_cells_have_the_problems_of_their_kind() -> None:
     for row in itertools.islice(MATRIX.cells(), 0, None, 797):
         assert codes(MATRIX.cell_problems(row)) == codes(MATRIX.kind_problems(row)), row
@@ -140,7 +140,7 @@ def test_rejection_has_code_path_message_and_valid_values(rejected: list[Row]) -
             assert problem.valid, row
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_rejected_cell_has_a_valid_cell_with_a_change_for_each_problem_or_two(rejected: list[Row]) -> None:
     for row in rejected:
         neighbour = MATRIX.nearest_valid(row)
