@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "paribus"
 BROUGHT = ("torch",)  # by the machine
-TESTED_WITH = ("pytest", "pytest-timeout", "hypothesis", "tqdm")  # what tests/conftest.py and tests/gpu need
+TESTED_WITH = ("pytest", "pytest-timeout", "hypothesis", "tqdm", "fla-core")  # tests/conftest.py, tests/gpu, kernels
 FILES = ("benchmarks/*.py", "tests/conftest.py", "tests/fixtures/*.py", "tests/gpu/*.py", "pyproject.toml", "LICENSE")
 LINUX = "manylinux_2_{}_x86_64"
 OLDEST_GLIBC, NEWEST_GLIBC = 5, 28  # pip matches the names of platforms exactly
