@@ -161,9 +161,8 @@ def engine_of(provenance: Mapping[str, Any]) -> str | None:
 def kernel_versions(provenance: Mapping[str, Any]) -> str:
     """Return the version of torch, and on an accelerator that of `fla-core`, whose kernels recurrences use there."""
     versions = provenance.get("versions") or {}
-    torch = str(versions.get("torch")).partition("+")[
-        0
-    ]  # the part after "+" names the build, which depends on the device
+    # The part after "+" names the build, which depends on the device.
+    torch = str(versions.get("torch")).partition("+")[0]
     kernels = versions.get("fla-core")
     if kernels is None or (provenance.get("machine") or {}).get("device") == "cpu":
         return torch

@@ -17,7 +17,7 @@ It is a function of the component and of the inputs of one example, or functions
 - initialisation: `(component, unit, about)` -> initial weights.
 - topology: `(module, path, stream, source)`: a `Stream` of (T,) -> (T, D) of the part at `path`, with learned
   positions; `source` is the stream of the part that it attends to, or None. Gradients are compared as well.
-- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient, of hundreds.
+- optimizer: `(component, weight, gradients)` -> the weight after one step for each gradient, of tens or hundreds.
 - schedule: `(component, step, steps)` -> factor.
 - objective, corpus and measure: values by name, as `paribus.testing.data_references` describes.
 

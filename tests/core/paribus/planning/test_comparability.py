@@ -15,6 +15,7 @@ from paribus.assembly.metric_names import metric_names
 from paribus.cli.main import main
 from paribus.errors import EXIT_SPEC, SpecError
 from paribus.models.assemble import build_model, expected_vocabulary
+from paribus.planning.comparability import kernel_versions
 from paribus.registry import Registry
 from paribus.specs.resolve import resolved
 
@@ -180,3 +181,12 @@ def test_pretrainings_on_other_corpora_are_compared_where_all_read_the_same_toke
         paribus.study(study)
     stages["finetune"]["from"] = {"name": "pretrain", "vocabulary": "new"}
     assert len(paribus.study(study).plan.trials) == 8
+
+
+def test_trials_of_an_accelerator_with_other_kernels_of_recurrences_are_not_paired() -> None:
+    def compared(device: str, fla: str | None) -> str:
+        versions = {"torch": "2.13.0+cu130", **({"fla-core": fla} if fla else {})}
+        return kernel_versions({"versions": versions, "machine": {"device": device}})
+
+    assert len({compared("cuda", fla) for fla in (None, "0.6.0", "0.7.0")}) == 3
+    assert {compared("cpu", fla) for fla in (None, "0.6.0", "0.7.0")} == {"2.13.0"}
