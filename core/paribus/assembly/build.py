@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from paribus.assembly.components import Classes, Node, make
+from paribus.assembly.forward_pass import own_heads, require_scored_width
 from paribus.errors import Problem, SpecError
 from paribus.parts.attention_planner import CrossAttention
 from paribus.parts.context import Kernel
@@ -59,7 +60,7 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
         topology = make(classes, "topology", spec["topology"], builder, kind=Topology)
         other_shapes = tuple(topology.stage(part.path).shape for part in topology.parts if part.path != "body")
         shape = dataclasses.replace(topology.stage("body").shape, other_shapes=other_shapes)
-        objectives = nn.ModuleDict()
+        objectives: dict[str, Objective] = {}
         for node in objective_nodes(spec):
             norm = builder.norm(spec, shape.width, 0, f"objective `{node['name']}`")
             objective = make(classes, "objective", node, shape, vocabulary, norm, kind=Objective)
@@ -67,7 +68,9 @@ def build(spec: Spec, classes: Classes, vocabulary: Vocabulary, kernels: Sequenc
                 stacks = [builder.further_layer(node["name"]) for _ in range(objective.further_layers)]
                 objective.layers = nn.ModuleList(stacks)
             objectives[node["name"]] = objective
-    return ModelParts(topology, objectives, tuple(node["name"] for node in as_list(spec["objective"])))
+    if not own_heads(objectives) and any(head.traits.get("unembeds", True) for head in objectives.values()):
+        require_scored_width(shape)
+    return ModelParts(topology, nn.ModuleDict(objectives), tuple(node["name"] for node in as_list(spec["objective"])))
 
 
 @contextmanager

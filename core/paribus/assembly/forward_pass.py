@@ -11,6 +11,7 @@ from paribus.errors import Problem, SpecError, join_names
 from paribus.parts.batch import Batch, StepInputFunction, Stream, token_layout
 from paribus.parts.chunked_loss import Head, LossCall, head_loss, summed_cross_entropy
 from paribus.parts.context import Capture, layer_number
+from paribus.parts.shape import Shape
 from paribus.parts.stack import Output, Stack
 from paribus.slots.objective import Cached, Objective
 from paribus.slots.topology import Topology, memory_of
@@ -115,18 +116,10 @@ class BatchForward:
 
     def head_logits(self, head_name: str | None) -> Tensor:
         """Return the logits of a head at all positions of the body."""
-        head_names = [
-            name for name, head in self.heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)
-        ]
-        name = head_name or next(iter(head_names), None)
+        name = head_name or next(iter(own_heads(self.heads)), None)
         hidden, unembed = self.output("body").hidden, self.topology.embedding.unembed
         if name is None:
-            shape = self.topology.stage("body").shape
-            if shape.embedding_width != shape.width:
-                message = f"the embedding scores vectors of width {shape.embedding_width}, and the model's have "
-                message += f"{shape.width}; no other objective has a head that projects them"
-                valid = "an objective with a vocabulary beside it, such as mlm"
-                raise SpecError(Problem(code="does-not-fit", path="objective", message=message, valid=valid))
+            require_scored_width(self.topology.stage("body").shape)
             return unembed(hidden)
         if name not in self.heads:
             message = f"unknown head `{name}` for distillation"
@@ -214,3 +207,17 @@ class ObjectiveRun:
 def needs_teacher(objective: Objective) -> bool:
     """Return True if an objective needs a teacher."""
     return "teacher" in objective.traits.get("needs", [])
+
+
+def own_heads(heads: Mapping[str, Objective]) -> list[str]:
+    """Return the names of the objectives that score the vocabulary by a head of their own, not by another's."""
+    return [name for name, head in heads.items() if head.traits.get("unembeds", True) and not needs_teacher(head)]
+
+
+def require_scored_width(shape: Shape) -> None:
+    """Raise a SpecError if the embedding cannot score the hidden states of the body themselves."""
+    if shape.embedding_width != shape.width:
+        message = f"the embedding scores vectors of width {shape.embedding_width}, and the model's have "
+        message += f"{shape.width}; no other objective has a head that projects them"
+        valid = "an objective with a vocabulary beside it, such as mlm"
+        raise SpecError(Problem(code="does-not-fit", path="objective", message=message, valid=valid))

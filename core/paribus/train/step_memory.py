@@ -49,6 +49,7 @@ DOCUMENT_TOKENS: Final = 25  # tokens that a synthetic document has at least
 MAX_TOKENS: Final = 1 << 15  # of a simulated batch: the chunks of a large one take minutes
 MAX_LAYERS: Final = 256  # of a simulated step
 SHALLOW: Final = (2, 3, 4)  # depths of three models, in periods of their layers, that tell the memory of a deep one
+MAX_LENGTH: Final = 1 << 17  # tokens of a simulated example: making longer ones takes minutes
 MAX_BYTES: Final = 1 << 45  # 32 TiB
 CHUNK: Final = 3 << 20  # bytes of a chunk of attention for each thread: weights, scores and their gradient
 CHUNK_SHARE: Final = 0.01  # of the memory: a simulation has few chunks, as one takes as long whatever its size
@@ -121,8 +122,9 @@ def _large_chunks(spec: Spec, model: ModelParts, size: int) -> Iterator[None]:
 
 
 def is_beyond_simulation(spec: Spec, estimate: StepMemory) -> bool:
-    """Return whether a step has so many layers, or so much memory, that a simulation would take minutes."""
-    return spec["dims"]["layers"] > MAX_LAYERS or estimate.total > MAX_BYTES
+    """Return whether a step has so many layers or tokens, or so much memory, that a simulation would take minutes."""
+    dims = spec["dims"]
+    return dims["layers"] > MAX_LAYERS or dims["length"] > MAX_LENGTH or estimate.total > MAX_BYTES
 
 
 def memory_shortage(spec: Spec, classes: Registry) -> Shortage | None:

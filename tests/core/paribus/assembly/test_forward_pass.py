@@ -11,10 +11,13 @@ from tests.fixtures.problems import raises_problem
 from torch import Tensor, nn
 
 from paribus import Capture, Cost, FeedForward, Load, Shape, SpecError, Stream
+from paribus.assembly.cost import scored_positions
 from paribus.assembly.forward_pass import BatchForward
+from paribus.models.assemble import meta_model
 from paribus.models.lightning_module import Model
 from paribus.parts.batch import Batch
 from paribus.registry import Registry
+from paribus.specs import resolved
 
 Assemble = Callable[..., Model]
 TOKENS = torch.arange(24).view(2, 12) + 15
@@ -46,10 +49,13 @@ def test_several_objectives_share_one_pass(assemble: Assemble) -> None:
     assert (len(calls), len(embedded)) == (1, 1)
 
 
-def test_scores_of_a_narrow_embedding_need_a_head(assemble: Assemble) -> None:
-    model = assemble("encoder-tiny", "embedding={name: factorised, width: 8}")
-    with raises_problem(SpecError, "does-not-fit", "8"):
-        BatchForward(model.topology, batch()).head_logits(None)
+@pytest.mark.parametrize("preset", ["elmo-tiny", "albert-tiny"])  # two directions, and a factorised table
+def test_scores_of_a_narrow_embedding_need_a_head(assemble: Assemble, components: Registry, preset: str) -> None:
+    teacher = "teacher={sha256: under test}"
+    with raises_problem(SpecError, "does-not-fit", "no other objective has a head that projects them"):
+        assemble(preset, "objective=distill-scores", teacher)
+    spec = resolved(preset, "objective=[mlm, distill-scores]", teacher, registry=components)
+    assert scored_positions(meta_model(spec, components), 10) > 10  # those of mlm, and all for the teacher's scores
 
 
 def test_a_memory_is_computed_once_for_all_objectives(assemble: Assemble) -> None:
